@@ -179,7 +179,7 @@ pub fn snapshots(args: &SnapshotsArgs) -> Result<bool, BenchError> {
     let afterwards = rest()?;
     let done = merged(&running.finish()?);
     deletions.sort_by(f64::total_cmp);
-    let rows = judge(&Measured {
+    let rows = judge(&Measurements {
         done: &done,
         existing: args.existing,
         few: &few,
@@ -190,7 +190,7 @@ pub fn snapshots(args: &SnapshotsArgs) -> Result<bool, BenchError> {
     tell(&rows, args.out.as_deref())
 }
 
-struct Measured<'a> {
+struct Measurements<'a> {
     done: &'a [Done],
     existing: u64,
     few: &'a [f64],
@@ -199,7 +199,7 @@ struct Measured<'a> {
     spans: [Span; 6],
 }
 
-fn judge(m: &Measured<'_>) -> Vec<Row> {
+fn judge(m: &Measurements<'_>) -> Vec<Row> {
     let mibps = |(from, to): Span| rate(m.done, Unit::Bytes, from, to) / MIB;
     let [alone, taking, with_all, deleting, reclaiming, afterwards] = m.spans;
     let (p99, median) = (quantile(m.many, 0.99), quantile(m.many, 0.5));
@@ -210,7 +210,7 @@ fn judge(m: &Measured<'_>) -> Vec<Row> {
             "p99 {p99:.2} ms, median {median:.2} ms, most {:.2} ms",
             quantile(m.many, 1.0)
         ),
-        verdict: Verdict::of(p99 <= CREATION_MS),
+        verdict: Verdict::from_met(p99 <= CREATION_MS),
         data: json!({"existing": quantiles(m.many), "before": quantiles(m.few)}),
     }];
     let without = f64::midpoint(mibps(with_all), mibps(afterwards));
@@ -220,7 +220,7 @@ fn judge(m: &Measured<'_>) -> Vec<Row> {
         case: format!("writes while {} are deleted", m.deletions.len()),
         target: format!("≥ {BESIDE_DELETION} of without"),
         achieved: format!("{ratio:.3}: {:.0} of {without:.0} MiB/s", mibps(whole)),
-        verdict: Verdict::of(ratio >= BESIDE_DELETION),
+        verdict: Verdict::from_met(ratio >= BESIDE_DELETION),
         data: json!({
             "ratio": ratio,
             "seconds": (whole.1 - whole.0) as f64 / SECOND as f64,
@@ -305,7 +305,7 @@ mod tests {
             .collect();
         let at = |from: u64, to: u64| (from * SECOND, to * SECOND);
         let measure = |many: &[f64], deleting, reclaiming| {
-            judge(&Measured {
+            judge(&Measurements {
                 done: &done,
                 existing: 1000,
                 few: &[1.0],

@@ -6,12 +6,14 @@
 use std::sync::Arc;
 
 use weir_base::Rng;
-use weir_testclient::nfs3::{Call, FIFO, FILE_SYNC, Fh, How, Name, SOCK, Sattr, SetTime, UNSTABLE};
+use weir_testclient::nfs3::{
+    Call, CreateHow3, FIFO, FILE_SYNC, Fh, Name, SOCK, Sattr, SetTime, UNSTABLE,
+};
 
 use crate::content::Content;
 use crate::fault::Fault;
 use crate::lane::{Effect, Lane};
-use crate::model::{Id, Kind, Object, Place, State, Where};
+use crate::model::{Id, Kind, Object, ParentFolder, QualifiedName, State};
 
 /// A lane stops creating at this many objects. Small, so that names are used again and again.
 const MAX_OBJECTS: usize = 14;
@@ -36,23 +38,23 @@ impl Lane {
             .collect()
     }
 
-    fn folder(&self, place: Place) -> Result<Fh, Fault> {
+    fn folder(&self, place: ParentFolder) -> Result<Fh, Fault> {
         match place {
-            Place::Shared(i) => self
+            ParentFolder::Shared(i) => self
                 .folders
                 .get(i)
                 .cloned()
                 .ok_or_else(|| "no such folder".into()),
-            Place::Own(id) => Ok(self.state.object(id)?.fh.clone()),
+            ParentFolder::Own(id) => Ok(self.state.object(id)?.fh.clone()),
         }
     }
 
-    fn target(&self, at: &Where) -> Result<(Fh, Name), Fault> {
+    fn target(&self, at: &QualifiedName) -> Result<(Fh, Name), Fault> {
         Ok((self.folder(at.0)?, at.1.clone()))
     }
 
     /// A name that is not in use; one in eight is as long as names may be.
-    fn new_name(&mut self, place: Place) -> Where {
+    fn new_name(&mut self, place: ParentFolder) -> QualifiedName {
         self.next_id += 1;
         let mut name = format!("{}-{}", self.tag, self.next_id).into_bytes();
         if self.below(8) == 0 {
@@ -61,11 +63,11 @@ impl Lane {
         (place, name)
     }
 
-    fn new_place(&self) -> Place {
+    fn new_place(&self) -> ParentFolder {
         let own = self.ids(|o| matches!(o.kind, Kind::Dir));
         match self.pick(&own) {
-            Some(id) if self.below(3) == 0 => Place::Own(id),
-            _ => Place::Shared(self.below(self.folders.len())),
+            Some(id) if self.below(3) == 0 => ParentFolder::Own(id),
+            _ => ParentFolder::Shared(self.below(self.folders.len())),
         }
     }
 
@@ -168,7 +170,7 @@ impl Lane {
         if let (true, Some(fh)) = (self.below(4) == 0, self.pick(&self.gone)) {
             return Ok(Some((Call::Getattr(fh), Effect::GoneIsStale)));
         }
-        let names: Vec<(Where, Id)> = self
+        let names: Vec<(QualifiedName, Id)> = self
             .state
             .names
             .iter()
@@ -191,7 +193,7 @@ impl Lane {
     /// The state with a new object under a new name, to be filled from the reply.
     fn with_new(
         &mut self,
-        at: &Where,
+        at: &QualifiedName,
         kind: Kind,
         mode: Option<u32>,
         owner: Option<(u32, u32)>,
@@ -228,11 +230,11 @@ impl Lane {
             ..Sattr::default()
         };
         let how = match self.below(3) {
-            0 => How::Unchecked(attr),
-            1 => How::Guarded(attr),
-            _ => How::Exclusive(self.rng.next_u64().to_be_bytes()),
+            0 => CreateHow3::Unchecked(attr),
+            1 => CreateHow3::Guarded(attr),
+            _ => CreateHow3::Exclusive(self.rng.next_u64().to_be_bytes()),
         };
-        let exclusive = matches!(how, How::Exclusive(_));
+        let exclusive = matches!(how, CreateHow3::Exclusive(_));
         let (mode, owner) = if exclusive {
             (None, None)
         } else {
@@ -293,7 +295,7 @@ impl Lane {
         ))
     }
 
-    fn names_of(&self, wanted: impl Fn(&Object) -> bool) -> Vec<(Where, Id)> {
+    fn names_of(&self, wanted: impl Fn(&Object) -> bool) -> Vec<(QualifiedName, Id)> {
         let fits = |id: &Id| self.state.objects.get(id).is_some_and(|o| wanted(o));
         self.state
             .names
@@ -303,7 +305,7 @@ impl Lane {
             .collect()
     }
 
-    fn unname(&self, after: &mut State, at: &Where, id: Id) -> Result<Option<Fh>, Fault> {
+    fn unname(&self, after: &mut State, at: &QualifiedName, id: Id) -> Result<Option<Fh>, Fault> {
         let fh = self.state.object(id)?.fh.clone();
         Ok(after.unname(at).map(|_| fh))
     }
@@ -356,7 +358,7 @@ impl Lane {
         over.retain(|(w, other)| {
             *other != id
                 && (!is_dir
-                    || matches!(w.0, Place::Shared(_))
+                    || matches!(w.0, ParentFolder::Shared(_))
                         && self.state.inside(*other).next().is_none())
         });
         let onto = if self.below(3) == 0 {
@@ -368,7 +370,7 @@ impl Lane {
             Some((w, _)) => w.clone(),
             None => {
                 let place = if is_dir {
-                    Place::Shared(self.below(self.folders.len()))
+                    ParentFolder::Shared(self.below(self.folders.len()))
                 } else {
                     self.new_place()
                 };

@@ -11,12 +11,12 @@
 use crate::fault::Fault;
 
 #[derive(Clone, Debug)]
-struct Pending {
+struct PendingWrite {
     offset: usize,
     data: Vec<u8>,
 }
 
-impl Pending {
+impl PendingWrite {
     fn end(&self) -> usize {
         self.offset + self.data.len()
     }
@@ -26,13 +26,13 @@ impl Pending {
 #[derive(Clone, Debug, Default)]
 pub struct Content {
     stable: Vec<u8>,
-    pending: Vec<Pending>,
+    pending: Vec<PendingWrite>,
     /// The latest write may be there in part: it was in flight, to a server that does not write
     /// whole.
     torn: bool,
 }
 
-fn put(bytes: &mut Vec<u8>, w: &Pending) {
+fn put(bytes: &mut Vec<u8>, w: &PendingWrite) {
     if w.data.is_empty() {
         return;
     }
@@ -55,7 +55,7 @@ impl Content {
     pub fn size(&self) -> usize {
         self.pending
             .iter()
-            .map(Pending::end)
+            .map(PendingWrite::end)
             .chain([self.stable.len()])
             .max()
             .unwrap_or(0)
@@ -67,7 +67,7 @@ impl Content {
 
     /// A write was sent: from now on its bytes may be there.
     pub fn sent(&mut self, offset: u64, data: &[u8]) {
-        self.pending.push(Pending {
+        self.pending.push(PendingWrite {
             offset: offset as usize,
             data: data.to_vec(),
         });
@@ -102,7 +102,7 @@ impl Content {
                     .get(a - w.offset..b - w.offset)
                     .unwrap_or_default()
                     .to_vec();
-                put(&mut self.stable, &Pending { offset: a, data });
+                put(&mut self.stable, &PendingWrite { offset: a, data });
             }
         }
         self.clip(from, to);
@@ -128,7 +128,7 @@ impl Content {
                         .get(a - w.offset..b - w.offset)
                         .unwrap_or_default()
                         .to_vec();
-                    self.pending.push(Pending { offset: a, data });
+                    self.pending.push(PendingWrite { offset: a, data });
                 }
             }
         }
@@ -139,7 +139,7 @@ impl Content {
         let sizes: Vec<usize> = self
             .pending
             .iter()
-            .map(Pending::end)
+            .map(PendingWrite::end)
             .filter(|e| *e > self.stable.len())
             .chain([self.stable.len()])
             .collect();

@@ -11,7 +11,7 @@ use weir_base::SeededRng;
 use weir_testclient::nfs3::{Call, FILE_SYNC, Fh, JUKEBOX, Name, Reply, STALE, UNSTABLE, Verifier};
 
 use crate::fault::Fault;
-use crate::model::{Found, Id, Kind, Object, State, show};
+use crate::model::{Id, Kind, Object, ServerObject, State, show};
 
 /// Handles of removed objects that are kept, to see that they stay stale.
 const MAX_GONE: usize = 24;
@@ -143,7 +143,7 @@ impl Lane {
                 }
             }
             (Effect::Getattr(id), Reply::Attr(attr)) => {
-                let found = Found {
+                let found = ServerObject {
                     fh: Vec::new(),
                     attr,
                     content: Vec::new(),
@@ -157,7 +157,7 @@ impl Lane {
                     return Err("leads to another handle".into());
                 }
                 if let Some(attr) = attr {
-                    let found = Found {
+                    let found = ServerObject {
                         fh,
                         attr,
                         content: Vec::new(),
@@ -224,7 +224,7 @@ impl Lane {
         Ok(())
     }
 
-    fn attributes_agree(&self, id: Id, found: &Found) -> Result<(), Fault> {
+    fn attributes_agree(&self, id: Id, found: &ServerObject) -> Result<(), Fault> {
         let object = self.state.object(id)?;
         let a = &found.attr;
         let size = match &object.kind {
@@ -252,7 +252,7 @@ impl Lane {
     }
 
     /// Compares what a walk found after a crash with what may be there, and goes on from it.
-    pub fn judge(&mut self, found: &[BTreeMap<Name, Found>]) -> Result<Outcome, Fault> {
+    pub fn judge(&mut self, found: &[BTreeMap<Name, ServerObject>]) -> Result<Outcome, Fault> {
         self.verifier = None;
         let mut flight = self.flight.take();
         match &mut flight {

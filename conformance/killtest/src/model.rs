@@ -18,12 +18,12 @@ pub type Id = u32;
 
 /// Folder of a name: one that all lanes share, or one of the lane's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum ParentFolder {
     Shared(usize),
     Own(Id),
 }
 
-pub type Where = (Place, Name);
+pub type QualifiedName = (ParentFolder, Name);
 
 #[derive(Clone, Debug)]
 pub enum Kind {
@@ -61,19 +61,19 @@ impl Object {
 /// Cheap to copy before a change: objects are shared until they are written to.
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    pub names: BTreeMap<Where, Id>,
+    pub names: BTreeMap<QualifiedName, Id>,
     pub objects: BTreeMap<Id, Arc<Object>>,
 }
 
 /// Object that a walk of the server found under one name.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct ServerObject {
     pub fh: Fh,
     pub attr: Fattr,
     pub content: Vec<u8>,
     pub target: Vec<u8>,
     /// For a folder of the lane's own.
-    pub children: BTreeMap<Name, Found>,
+    pub children: BTreeMap<Name, ServerObject>,
 }
 
 impl State {
@@ -103,15 +103,15 @@ impl State {
     }
 
     /// The names in one of the lane's folders.
-    pub fn inside(&self, dir: Id) -> impl Iterator<Item = (&Where, Id)> {
+    pub fn inside(&self, dir: Id) -> impl Iterator<Item = (&QualifiedName, Id)> {
         self.names
             .iter()
-            .filter(move |(w, _)| w.0 == Place::Own(dir))
+            .filter(move |(w, _)| w.0 == ParentFolder::Own(dir))
             .map(|(w, id)| (w, *id))
     }
 
     /// Takes a name away; says whether that was the object's last.
-    pub fn unname(&mut self, at: &Where) -> Option<Id> {
+    pub fn unname(&mut self, at: &QualifiedName) -> Option<Id> {
         let id = self.names.remove(at)?;
         (self.links(id) == 0).then(|| {
             self.objects.remove(&id);
@@ -133,10 +133,10 @@ impl State {
 
     /// Checks that a crash may leave `found` (by shared folder) of this state; returns the first
     /// difference.
-    pub fn admits(&self, found: &[BTreeMap<Name, Found>]) -> Result<(), Fault> {
+    pub fn admits(&self, found: &[BTreeMap<Name, ServerObject>]) -> Result<(), Fault> {
         let mut ids = BTreeMap::new();
         for (index, folder) in found.iter().enumerate() {
-            self.admits_folder(Place::Shared(index), folder, &mut ids)?;
+            self.admits_folder(ParentFolder::Shared(index), folder, &mut ids)?;
         }
         let distinct: BTreeSet<u64> = ids.values().copied().collect();
         if distinct.len() != ids.len() {
@@ -147,8 +147,8 @@ impl State {
 
     fn admits_folder(
         &self,
-        place: Place,
-        found: &BTreeMap<Name, Found>,
+        place: ParentFolder,
+        found: &BTreeMap<Name, ServerObject>,
         ids: &mut BTreeMap<Id, u64>,
     ) -> Result<(), Fault> {
         let wanted: BTreeMap<&Name, Id> = self
@@ -169,13 +169,13 @@ impl State {
                 return Err(say("two names of one object lead to two".into()));
             }
             if matches!(object.kind, Kind::Dir) {
-                self.admits_folder(Place::Own(id), &f.children, ids)?;
+                self.admits_folder(ParentFolder::Own(id), &f.children, ids)?;
             }
         }
         Ok(())
     }
 
-    fn admits_object(&self, id: Id, object: &Object, f: &Found) -> Result<(), Fault> {
+    fn admits_object(&self, id: Id, object: &Object, f: &ServerObject) -> Result<(), Fault> {
         if f.attr.kind != object.ftype() {
             return Err(format!("type {}, not {}", f.attr.kind, object.ftype()));
         }
@@ -222,14 +222,18 @@ impl State {
     }
 
     /// After a crash, and after [`State::admits`]: what was found is the state from now on.
-    pub fn adopt(&mut self, found: &[BTreeMap<Name, Found>]) -> Result<(), Fault> {
+    pub fn adopt(&mut self, found: &[BTreeMap<Name, ServerObject>]) -> Result<(), Fault> {
         for (index, folder) in found.iter().enumerate() {
-            self.adopt_folder(Place::Shared(index), folder)?;
+            self.adopt_folder(ParentFolder::Shared(index), folder)?;
         }
         Ok(())
     }
 
-    fn adopt_folder(&mut self, place: Place, found: &BTreeMap<Name, Found>) -> Result<(), Fault> {
+    fn adopt_folder(
+        &mut self,
+        place: ParentFolder,
+        found: &BTreeMap<Name, ServerObject>,
+    ) -> Result<(), Fault> {
         for (name, f) in found {
             let Some(id) = self.names.get(&(place, name.clone())).copied() else {
                 continue;
@@ -240,7 +244,7 @@ impl State {
             if let Kind::File(c) = &mut object.kind {
                 c.adopt(f.content.clone());
             }
-            self.adopt_folder(Place::Own(id), &f.children)?;
+            self.adopt_folder(ParentFolder::Own(id), &f.children)?;
         }
         Ok(())
     }
@@ -270,7 +274,7 @@ mod tests {
         }
     }
 
-    fn found(id: Id, nlink: u32) -> Found {
+    fn found(id: Id, nlink: u32) -> ServerObject {
         let attr = Fattr {
             kind: REG,
             mode: 0o644,
@@ -278,7 +282,7 @@ mod tests {
             fileid: u64::from(id),
             ..Fattr::default()
         };
-        Found {
+        ServerObject {
             fh: vec![id as u8],
             attr,
             content: Vec::new(),
@@ -287,11 +291,11 @@ mod tests {
         }
     }
 
-    fn name(n: &str) -> Where {
-        (Place::Shared(0), n.as_bytes().to_vec())
+    fn name(n: &str) -> QualifiedName {
+        (ParentFolder::Shared(0), n.as_bytes().to_vec())
     }
 
-    fn folder(entries: &[(&str, Found)]) -> Vec<BTreeMap<Name, Found>> {
+    fn folder(entries: &[(&str, ServerObject)]) -> Vec<BTreeMap<Name, ServerObject>> {
         vec![
             entries
                 .iter()
@@ -325,7 +329,7 @@ mod tests {
     #[test]
     fn every_difference_is_refused() {
         let s = state();
-        let wrong_mode = Found {
+        let wrong_mode = ServerObject {
             attr: Fattr {
                 mode: 0,
                 ..found(2, 1).attr

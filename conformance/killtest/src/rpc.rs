@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use weir_testclient::nfs3::JUKEBOX;
-use weir_testclient::{Call, Caller, In, Malformed, Reply, rpc};
+use weir_testclient::{Call, Caller, DecodeError, In, Reply, rpc};
 
 use crate::fault::Fault;
 
@@ -23,8 +23,8 @@ impl From<Fault> for Broken {
     }
 }
 
-impl From<Malformed> for Broken {
-    fn from(what: Malformed) -> Self {
+impl From<DecodeError> for Broken {
+    fn from(what: DecodeError) -> Self {
         Broken::Wrong(what.0.into())
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_testclient::nfs3::{Call, DIR, Entry, Fh, LNK, Name, REG, Reply};
 
-use crate::model::{Found, show};
+use crate::model::{ServerObject, show};
 use crate::rpc::{Broken, Connection};
 
 /// The entries of a folder, without "." and "..". A name or a cookie that comes twice is a fault.
@@ -77,7 +77,7 @@ fn read_all(c: &mut Connection, fh: &Fh) -> Result<Vec<u8>, Broken> {
 }
 
 /// Everything below a folder. LOOKUP, READDIRPLUS and GETATTR must agree.
-pub fn tree(c: &mut Connection, dir: &Fh) -> Result<BTreeMap<Name, Found>, Broken> {
+pub fn tree(c: &mut Connection, dir: &Fh) -> Result<BTreeMap<Name, ServerObject>, Broken> {
     let mut found = BTreeMap::new();
     for e in list(c, dir)? {
         let wrong = |what: String| Broken::Wrong(format!("{}: {what}", show(&e.name)));
@@ -96,7 +96,7 @@ pub fn tree(c: &mut Connection, dir: &Fh) -> Result<BTreeMap<Name, Found>, Broke
                 "READDIRPLUS and LOOKUP lead to different objects".into(),
             ));
         }
-        let mut f = Found {
+        let mut f = ServerObject {
             fh: fh.clone(),
             attr,
             content: Vec::new(),

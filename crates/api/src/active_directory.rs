@@ -5,7 +5,7 @@
 //! password is never returned.
 
 use crate::error::{ApiError, ApiResult};
-use crate::fields::{Fields, Made, is_set, required, state_name};
+use crate::fields::{Fields, ResourceBuilder, is_set, required, state_name};
 use crate::json::Object;
 use crate::schema::netapp as schema;
 use weir_control::{ActiveDirectory, ActiveDirectoryChange, NewActiveDirectory, Secret};
@@ -32,8 +32,8 @@ fn check(f: &Fields) -> ApiResult<()> {
 }
 
 /// Returns a domain on the wire.
-pub fn shown(a: &ActiveDirectory) -> Object {
-    let mut m = Made::over(&a.extra);
+pub fn render_directory(a: &ActiveDirectory) -> Object {
+    let mut m = ResourceBuilder::from_extra(&a.extra);
     m.set(
         "name",
         format!("{}/activeDirectories/{}", a.name.place, a.name.id),

@@ -3,7 +3,7 @@
 
 use crate::assertion;
 use crate::error::{ApiError, ApiResult};
-use crate::fields::{Fields, Made, check_id, required};
+use crate::fields::{Fields, ResourceBuilder, check_id, required};
 use crate::json::{Object, abbreviate, decode_body};
 use crate::preview;
 use crate::query::Query;
@@ -23,7 +23,7 @@ const AUDIT_PAGE: u32 = 500;
 
 /// Returns a token as it is shown, without its secret.
 pub(crate) fn token(t: &TokenRecord) -> Object {
-    let mut m = Made::default();
+    let mut m = ResourceBuilder::default();
     m.set("name", format!("tokens/{}", t.name))
         .set("role", t.role.as_str().to_ascii_uppercase())
         .set("createTime", t.created.rfc3339())
@@ -255,12 +255,12 @@ pub async fn list_audit(app: &AppState, actor: &Actor, query: &Query) -> ApiResu
 }
 
 fn entry(e: &AuditEntry) -> Object {
-    let mut m = Made::default();
-    m.set("time", e.at().rfc3339())
+    let mut m = ResourceBuilder::default();
+    m.set("time", e.time().rfc3339())
         .set("actor", e.actor.as_str())
         .set("address", e.address.as_str())
         .set("method", e.verb.as_str())
         .set("resource", e.target.as_str())
         .set("outcome", e.outcome.as_str());
-    m.all()
+    m.into_object()
 }

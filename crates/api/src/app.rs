@@ -160,7 +160,7 @@ pub(crate) async fn admit(app: &AppState, gate: Gate, head: &Parts) -> ApiResult
         }
         Gate::Daemon => gate::on_behalf(head)?,
         Gate::Tokens => {
-            let credential = Credential::of(head)?;
+            let credential = Credential::from_head(head)?;
             logins::admit(app, &credential, from).await?
         }
     };
@@ -182,7 +182,7 @@ pub(crate) async fn answer(
     body: Unread,
 ) -> ApiResult<Response> {
     let at = mount_address(app.0.at, head.extensions.get::<Ends>().copied());
-    let verb = Verb::of(&head.method);
+    let verb = Verb::from_method(&head.method);
     let agent = head.headers.get(header::USER_AGENT);
     let agent = agent.and_then(|a| a.to_str().ok()).unwrap_or_default();
     let (surface, prefixed, path) = route::surface(head.uri.path(), agent);
@@ -209,7 +209,7 @@ pub(crate) async fn answer(
     let domain = domain(matched.route, surface);
     let outcome = async {
         let query = Query::parse(head.uri.query().unwrap_or_default())?;
-        gate::has(&actor, asked_role(matched.route, &query)?)?;
+        gate::require_role(&actor, asked_role(matched.route, &query)?)?;
         let any = matches!(
             matched.route.action,
             Action::Ontap | Action::Missing | Action::Unimplemented(..)
@@ -226,7 +226,7 @@ pub(crate) async fn answer(
         } else {
             (Bytes::new(), None)
         };
-        let request = handlers::Asked {
+        let request = handlers::RequestContext {
             app,
             actor,
             route: matched.route,
@@ -265,7 +265,7 @@ async fn answer_ontap(
         Some(Verb::Get) => Role::Viewer,
         _ => Role::Editor,
     };
-    gate::has(&actor, wanted)?;
+    gate::require_role(&actor, wanted)?;
     let (bytes, _held) = match verb {
         None | Some(Verb::Get) => (Bytes::new(), None),
         // Clients send bodies with DELETE as well.
@@ -288,7 +288,7 @@ fn stream(
         Gate::Loopback | Gate::Daemon => None,
         Gate::Tokens => {
             let from = head.extensions.get::<Ends>().map(|e| e.remote.ip());
-            Some((Credential::of(head)?, from))
+            Some((Credential::from_head(head)?, from))
         }
     };
     let last = head.headers.get("last-event-id");

@@ -5,14 +5,14 @@
 //! of a key service are refused. The vault's key is the server's.
 
 use crate::error::{ApiError, ApiResult};
-use crate::fields::{Fields, Made, is_set, required, state_name};
+use crate::fields::{Fields, ResourceBuilder, is_set, required, state_name};
 use crate::json::{Object, abbreviate};
 use crate::schema::netapp as schema;
 use serde_json::{Value, json};
 use weir_control::{
     Backup, BackupConfig, BackupName, BackupPolicy, BackupPolicyChange, BackupVault, Collection,
-    DescriptionChange, NewBackup, NewBackupPolicy, NewBackupVault, Place, RestoreFiles, State,
-    View, Volume, VolumeName,
+    DescriptionChange, LocationName, NewBackup, NewBackupPolicy, NewBackupVault, RestoreFiles,
+    State, View, Volume, VolumeName,
 };
 
 /// Fields of vaults that this server would store without effect.
@@ -30,7 +30,7 @@ const NOT_HERE: [(&str, &str); 3] = [
 
 /// Returns a vault on the wire.
 pub fn vault(v: &BackupVault) -> Object {
-    let mut m = Made::over(&v.extra);
+    let mut m = ResourceBuilder::from_extra(&v.extra);
     m.set("name", v.name.full(Collection::BackupVaults))
         .set("state", state_name(v.state))
         .set("stateDetails", v.state_details.as_str())
@@ -45,7 +45,7 @@ pub fn vault(v: &BackupVault) -> Object {
 
 /// Returns a backup on the wire.
 pub fn backup(b: &Backup) -> Object {
-    let mut m = Made::over(&b.extra);
+    let mut m = ResourceBuilder::from_extra(&b.extra);
     let state = match b.state {
         State::Creating => "UPLOADING",
         state => state_name(state),
@@ -76,7 +76,7 @@ pub fn backup(b: &Backup) -> Object {
 
 /// Returns a policy of backups on the wire.
 pub fn policy(view: &View, p: &BackupPolicy) -> Object {
-    let mut m = Made::over(&p.extra);
+    let mut m = ResourceBuilder::from_extra(&p.extra);
     m.set("name", p.name.full(Collection::BackupPolicies))
         .set("dailyBackupLimit", p.daily)
         .set("weeklyBackupLimit", p.weekly)
@@ -97,7 +97,7 @@ pub fn policy(view: &View, p: &BackupPolicy) -> Object {
 pub fn config(view: &View, v: &Volume) -> Option<Value> {
     let config = v.backup.as_ref()?;
     let place = &v.name.place;
-    let mut m = Made::default();
+    let mut m = ResourceBuilder::default();
     let policies = config.policies.iter();
     let policies = policies.map(|id| place.name(id).full(Collection::BackupPolicies));
     m.set("backupPolicies", json!(policies.collect::<Vec<_>>()));
@@ -113,7 +113,12 @@ pub fn config(view: &View, v: &Volume) -> Option<Value> {
 }
 
 /// Returns the bare id of a resource of `place`, which is named in full.
-fn id_in(place: &Place, collection: Collection, field: &str, name: &str) -> ApiResult<String> {
+fn id_in(
+    place: &LocationName,
+    collection: Collection,
+    field: &str,
+    name: &str,
+) -> ApiResult<String> {
     let example = place.name("NAME").full(collection);
     let within = example.strip_suffix("NAME").unwrap_or_default();
     let id = name.strip_prefix(within);
@@ -130,7 +135,7 @@ fn id_in(place: &Place, collection: Collection, field: &str, name: &str) -> ApiR
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field.
-pub fn take_config(place: &Place, f: &mut Fields) -> ApiResult<Option<BackupConfig>> {
+pub fn take_config(place: &LocationName, f: &mut Fields) -> ApiResult<Option<BackupConfig>> {
     let sent = match f.take("backupConfig").or_default() {
         None => return Ok(None),
         Some(Value::Object(sent)) => sent,
@@ -224,7 +229,7 @@ pub fn new_vault(body: Object) -> ApiResult<NewBackupVault> {
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field.
-pub fn new_backup(place: &Place, body: Object) -> ApiResult<NewBackup> {
+pub fn new_backup(place: &LocationName, body: Object) -> ApiResult<NewBackup> {
     let mut f = Fields::new(body);
     f.without("ontapSource")?;
     let _ = f.take("backupType");
@@ -296,7 +301,7 @@ pub fn described(mut f: Fields) -> ApiResult<DescriptionChange> {
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field.
-pub fn restore_files(place: &Place, body: Object) -> ApiResult<RestoreFiles> {
+pub fn restore_files(place: &LocationName, body: Object) -> ApiResult<RestoreFiles> {
     let mut f = Fields::new(body);
     let sent = required(f.text("backup").value(), "backup")?;
     let backup = BackupName::parse(&sent).filter(|backup| backup.vault.place == *place);

@@ -53,7 +53,7 @@ struct Summary {
     clients: u32,
     cores: u32,
     repetitions: u32,
-    published: Option<Published>,
+    published: Option<PublishedSet>,
     #[serde(default)]
     warnings: Vec<String>,
     tables: Vec<Table>,
@@ -67,7 +67,7 @@ struct Target {
 }
 
 #[derive(Deserialize, Debug)]
-struct Published {
+struct PublishedSet {
     set: String,
     clients: Option<u32>,
     cores: Option<u32>,
@@ -135,7 +135,7 @@ impl Summary {
         };
         if several {
             let tiers = names.iter().filter_map(|name| {
-                let reach = Reach::of(ratios(Some(name)).into_iter())?;
+                let reach = Reach::from_ratios(ratios(Some(name)).into_iter())?;
                 Some(((*name).to_owned(), reach))
             });
             return Comparison {
@@ -147,9 +147,10 @@ impl Summary {
         let theirs = self.published.as_ref().and_then(|p| p.cores);
         let scale = theirs.map(|theirs| f64::from(theirs) / f64::from(self.cores.max(1)));
         Comparison {
-            whole: Reach::of(ratios(None).into_iter()),
-            per_core: scale
-                .and_then(|scale| Reach::of(ratios(None).into_iter().map(|ratio| ratio * scale))),
+            whole: Reach::from_ratios(ratios(None).into_iter()),
+            per_core: scale.and_then(|scale| {
+                Reach::from_ratios(ratios(None).into_iter().map(|ratio| ratio * scale))
+            }),
             tiers: Vec::new(),
         }
     }
@@ -166,7 +167,7 @@ impl Summary {
             .iter()
             .map(|t| json!({"label": t.label, "protocol": t.protocol, "generator": t.generator}));
         set("name", json!(name));
-        set("headline", json!(self.sentence().of(language)));
+        set("headline", json!(self.sentence().text(language)));
         set("title", json!(self.title));
         set("label", json!(self.label));
         set("definition", json!(self.name));
@@ -446,7 +447,7 @@ fn list(folder: &Path, language: Language) -> io::Result<Value> {
     }
     runs.sort_by_key(|(started, ..)| std::cmp::Reverse(*started));
     let mut out = json!({
-        "headline": headline(&runs).of(language),
+        "headline": headline(&runs).text(language),
         "folder": folder.display().to_string(),
         "unreadable": unreadable,
     });
@@ -470,8 +471,8 @@ fn headline(runs: &[(i64, Summary, Value)]) -> Words {
         (Some((_, run, _)), _) => {
             let (label, words) = (&run.label, run.sentence());
             Words::new(
-                format!("{label}: {}", words.of(Language::English)),
-                format!("{label}：{}", words.of(Language::Japanese)),
+                format!("{label}: {}", words.text(Language::English)),
+                format!("{label}：{}", words.text(Language::Japanese)),
             )
         }
     }
@@ -508,24 +509,24 @@ mod tests {
         let expected = "None of 2 figures reaches the published one of s (20 % to 50 % of it); \
             per core of the clients 1 of 2 do (80 % to 200 % of it).";
         let words = run(set, &rows).sentence();
-        assert_eq!(words.of(Language::English), expected);
+        assert_eq!(words.text(Language::English), expected);
         let expected = "s の公表値に達した値は 2 個中 0 個です（20 %〜50 %）。\
             クライアントのコアあたりでは 2 個中 1 個です（80 %〜200 %）。";
-        assert_eq!(words.of(Language::Japanese), expected);
+        assert_eq!(words.text(Language::Japanese), expected);
         let rows = [row(500.0, &[("a", 100.0)]), row(600.0, &[("b", 100.0)])].join(",");
         let expected = "All 2 figures reach the published ones of s (500 % to 600 % of it); \
             per core of the clients all do (20 to 24 times it).";
-        assert_eq!(run(set, &rows).sentence().of(Language::English), expected);
+        assert_eq!(run(set, &rows).sentence().text(Language::English), expected);
         let rows = row(150.0, &[("a", 100.0)]);
         let without_cores = r#"{"set": "s", "clients": null, "cores": null}"#;
         assert_eq!(
-            run(without_cores, &rows).sentence().of(Language::English),
+            run(without_cores, &rows).sentence().text(Language::English),
             "The one figure reaches the published one of s (150 % of it)."
         );
         // A figure published as 0 has no multiple.
         let rows = [row(5.0, &[("a", 0.0)]), row(5.0, &[])].join(",");
         assert_eq!(
-            run(set, &rows).sentence().of(Language::English),
+            run(set, &rows).sentence().text(Language::English),
             "2 figures, and none is published beside them."
         );
         let mut cut = run("null", &row(5.0, &[]));
@@ -533,7 +534,7 @@ mod tests {
         cut.reason = Some("the server died".to_owned());
         assert!(
             cut.sentence()
-                .of(Language::English)
+                .text(Language::English)
                 .ends_with("ended early: the server died.")
         );
     }
@@ -547,9 +548,9 @@ mod tests {
         let all = run(r#"{"set": "s"}"#, &rows.join(","));
         let words = all.sentence();
         let expected = "All 2 figures reach small; 1 of 2 reach middle.";
-        assert_eq!(words.of(Language::English), expected);
+        assert_eq!(words.text(Language::English), expected);
         let expected = "全 2 個の値が small に達しています。middle には 2 個中 1 個です。";
-        assert_eq!(words.of(Language::Japanese), expected);
+        assert_eq!(words.text(Language::Japanese), expected);
         let shown = all.to_json("r", false, false, Language::English);
         assert_eq!(shown["tiers"][2]["reached"], 0);
         assert!(shown.get("comparison").is_none());

@@ -184,12 +184,12 @@ impl Slot {
     }
 
     /// Notes that a request is worked on until the result is dropped.
-    pub fn work(self: &Arc<Self>) -> Working {
+    pub fn work(self: &Arc<Self>) -> RequestGuard {
         self.with(|e| {
             e.working += 1;
             e.phase = Phase::Busy;
         });
-        Working(Arc::clone(self))
+        RequestGuard(Arc::clone(self))
     }
 
     /// Returns the time at which the connection is to be closed if nothing more arrives; `None`
@@ -212,9 +212,9 @@ impl Drop for Slot {
 }
 
 /// A request that is being worked on.
-pub struct Working(Arc<Slot>);
+pub struct RequestGuard(Arc<Slot>);
 
-impl Drop for Working {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.0.with(|e| {
             e.working -= 1;
@@ -296,7 +296,8 @@ mod tests {
         let last = all.admit(address(9998), false).unwrap();
         assert!(!lives(&slots[0]) && lives(&slots[1]) && lives(&last));
         // All are at work: there is no place.
-        let working: Vec<Working> = slots.iter().chain([&next, &last]).map(Slot::work).collect();
+        let working: Vec<RequestGuard> =
+            slots.iter().chain([&next, &last]).map(Slot::work).collect();
         assert!(all.admit(address(9997), true).is_none());
         drop(working);
         drop(slots);

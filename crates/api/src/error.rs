@@ -239,7 +239,7 @@ impl ApiError {
             details.push(json!({
                 "@type": "type.googleapis.com/google.rpc.LocalizedMessage",
                 "locale": self.language.tag(),
-                "message": sentence.of(self.language),
+                "message": sentence.text(self.language),
             }));
         }
         Value::Array(details)

@@ -21,7 +21,7 @@ pub fn state_name(state: State) -> &'static str {
 
 /// Statement of a request on a field.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Said<T> {
+pub enum FieldUpdate<T> {
     /// Nothing: it stays as it is.
     Nothing,
     /// The field is to be as if never set.
@@ -30,12 +30,12 @@ pub enum Said<T> {
     Set(T),
 }
 
-impl<T> Said<T> {
+impl<T> FieldUpdate<T> {
     /// Returns the value; `None` for nothing and for clearing, which are the same where something
     /// is made.
     pub fn value(self) -> Option<T> {
         match self {
-            Said::Set(v) => Some(v),
+            FieldUpdate::Set(v) => Some(v),
             _ => None,
         }
     }
@@ -46,9 +46,9 @@ impl<T> Said<T> {
         T: Default,
     {
         match self {
-            Said::Nothing => None,
-            Said::Clear => Some(T::default()),
-            Said::Set(v) => Some(v),
+            FieldUpdate::Nothing => None,
+            FieldUpdate::Clear => Some(T::default()),
+            FieldUpdate::Set(v) => Some(v),
         }
     }
 
@@ -58,20 +58,20 @@ impl<T> Said<T> {
     /// INVALID_ARGUMENT: it would be cleared.
     pub fn kept(self, field: &str) -> ApiResult<Option<T>> {
         match self {
-            Said::Nothing => Ok(None),
-            Said::Clear => Err(ApiError::field(
+            FieldUpdate::Nothing => Ok(None),
+            FieldUpdate::Clear => Err(ApiError::field(
                 field,
                 format!("'{field}' is required and cannot be cleared"),
             )),
-            Said::Set(v) => Ok(Some(v)),
+            FieldUpdate::Set(v) => Ok(Some(v)),
         }
     }
 
-    fn try_map<U>(self, f: impl FnOnce(T) -> ApiResult<U>) -> ApiResult<Said<U>> {
+    fn try_map<U>(self, f: impl FnOnce(T) -> ApiResult<U>) -> ApiResult<FieldUpdate<U>> {
         Ok(match self {
-            Said::Nothing => Said::Nothing,
-            Said::Clear => Said::Clear,
-            Said::Set(v) => Said::Set(f(v)?),
+            FieldUpdate::Nothing => FieldUpdate::Nothing,
+            FieldUpdate::Clear => FieldUpdate::Clear,
+            FieldUpdate::Set(v) => FieldUpdate::Set(f(v)?),
         })
     }
 }
@@ -98,29 +98,29 @@ impl Fields {
     }
 
     /// Takes a field, whatever its type.
-    pub fn take(&mut self, field: &str) -> Said<Value> {
+    pub fn take(&mut self, field: &str) -> FieldUpdate<Value> {
         match self.0.remove(field) {
-            None => Said::Nothing,
-            Some(Value::Null) => Said::Clear,
-            Some(v) => Said::Set(v),
+            None => FieldUpdate::Nothing,
+            Some(Value::Null) => FieldUpdate::Clear,
+            Some(v) => FieldUpdate::Set(v),
         }
     }
 
     /// Takes text; a value of another kind clears the field.
-    pub fn text(&mut self, field: &str) -> Said<String> {
+    pub fn text(&mut self, field: &str) -> FieldUpdate<String> {
         match self.take(field) {
-            Said::Set(Value::String(s)) => Said::Set(s),
-            Said::Nothing => Said::Nothing,
-            _ => Said::Clear,
+            FieldUpdate::Set(Value::String(s)) => FieldUpdate::Set(s),
+            FieldUpdate::Nothing => FieldUpdate::Nothing,
+            _ => FieldUpdate::Clear,
         }
     }
 
     /// Takes true or false.
-    pub fn flag(&mut self, field: &str) -> Said<bool> {
+    pub fn flag(&mut self, field: &str) -> FieldUpdate<bool> {
         match self.take(field) {
-            Said::Set(v) => Said::Set(v.as_bool().unwrap_or(false)),
-            Said::Nothing => Said::Nothing,
-            Said::Clear => Said::Clear,
+            FieldUpdate::Set(v) => FieldUpdate::Set(v.as_bool().unwrap_or(false)),
+            FieldUpdate::Nothing => FieldUpdate::Nothing,
+            FieldUpdate::Clear => FieldUpdate::Clear,
         }
     }
 
@@ -128,7 +128,7 @@ impl Fields {
     ///
     /// # Errors
     /// INVALID_ARGUMENT: it is negative.
-    pub fn count(&mut self, field: &str) -> ApiResult<Said<u64>> {
+    pub fn count(&mut self, field: &str) -> ApiResult<FieldUpdate<u64>> {
         self.take(field).try_map(|v| {
             v.as_u64().ok_or_else(|| {
                 ApiError::field(field, format!("'{field}' is {v}; it cannot be negative"))
@@ -140,7 +140,7 @@ impl Fields {
     ///
     /// # Errors
     /// INVALID_ARGUMENT: it is negative.
-    pub fn rate(&mut self, field: &str) -> ApiResult<Said<f64>> {
+    pub fn rate(&mut self, field: &str) -> ApiResult<FieldUpdate<f64>> {
         self.take(field)
             .try_map(|v| match v.as_f64().filter(|f| *f >= 0.0) {
                 Some(f) => Ok(f),
@@ -159,7 +159,7 @@ impl Fields {
         &mut self,
         field: &str,
         from_name: impl Fn(&str) -> Option<T>,
-    ) -> ApiResult<Said<T>> {
+    ) -> ApiResult<FieldUpdate<T>> {
         self.text(field)
             .try_map(|s| from_name(&s).ok_or_else(|| not_here(field, &s)))
     }
@@ -168,7 +168,7 @@ impl Fields {
     ///
     /// # Errors
     /// INVALID_ARGUMENT: too many, or against their syntax.
-    pub fn labels(&mut self) -> ApiResult<Said<Labels>> {
+    pub fn labels(&mut self) -> ApiResult<FieldUpdate<Labels>> {
         self.take("labels").try_map(|v| {
             let map = match v {
                 Value::Object(o) => o,
@@ -210,7 +210,7 @@ impl Fields {
             _ => false,
         };
         match self.take(field) {
-            Said::Set(v) if asks(&v) => Err({
+            FieldUpdate::Set(v) if asks(&v) => Err({
                 let mut e = ApiError::unimplemented(&format!("'{field}'"), "Leave it out");
                 e.metadata.push(("field".to_owned(), field.to_owned()));
                 e
@@ -362,17 +362,17 @@ pub fn check_id(parameter: &str, id: Option<&str>) -> ApiResult<String> {
 /// Builds a resource for the wire. Empty text and maps are left out, as the JSON mapping leaves out
 /// defaults.
 #[derive(Debug, Default)]
-pub struct Made(Object);
+pub struct ResourceBuilder(Object);
 
-impl Made {
+impl ResourceBuilder {
     /// Creates a resource that begins with the client's own fields: those of the server override
     /// them.
-    pub fn over(extra: &Extra) -> Made {
-        Made(extra.clone())
+    pub fn from_extra(extra: &Extra) -> ResourceBuilder {
+        ResourceBuilder(extra.clone())
     }
 
     /// Sets a field; null and empty values remove it.
-    pub fn set(&mut self, field: &str, value: impl Into<Value>) -> &mut Made {
+    pub fn set(&mut self, field: &str, value: impl Into<Value>) -> &mut ResourceBuilder {
         let value = value.into();
         let empty = match &value {
             Value::Null => true,
@@ -390,7 +390,11 @@ impl Made {
     }
 
     /// Sets a field unless the client's own form of it was kept.
-    pub fn set_unless_kept(&mut self, field: &str, value: impl Into<Value>) -> &mut Made {
+    pub fn set_unless_kept(
+        &mut self,
+        field: &str,
+        value: impl Into<Value>,
+    ) -> &mut ResourceBuilder {
         if self.0.get(field).is_none_or(Value::is_null) {
             self.set(field, value);
         }
@@ -398,7 +402,7 @@ impl Made {
     }
 
     /// Sets the labels, as a map.
-    pub fn labels(&mut self, labels: &Labels) -> &mut Made {
+    pub fn labels(&mut self, labels: &Labels) -> &mut ResourceBuilder {
         let map: Object = labels
             .iter()
             .map(|(k, v)| (k.clone(), Value::String(v.clone())))
@@ -407,7 +411,7 @@ impl Made {
     }
 
     /// Returns everything that was set, of no message in particular.
-    pub fn all(self) -> Object {
+    pub fn into_object(self) -> Object {
         self.0
     }
 
@@ -472,9 +476,9 @@ mod tests {
                 .cloned()
                 .unwrap(),
         );
-        assert_eq!(f.text("description"), Said::Clear);
-        assert_eq!(f.text("shareName"), Said::Nothing);
-        assert_eq!(f.count("capacityGib").unwrap(), Said::Set(5));
+        assert_eq!(f.text("description"), FieldUpdate::Clear);
+        assert_eq!(f.text("shareName"), FieldUpdate::Nothing);
+        assert_eq!(f.count("capacityGib").unwrap(), FieldUpdate::Set(5));
         assert_eq!(f.without("kerberosEnabled").unwrap_err().code(), 400);
         assert_eq!(Value::Object(f.rest()), json!({"network": "x"}));
     }

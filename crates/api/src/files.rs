@@ -4,7 +4,7 @@
 //! may export a volume to itself anyway. Each request is in the audit log, with the path.
 
 use crate::blocking::waiting;
-use crate::connections::{Slot, Working};
+use crate::connections::{RequestGuard, Slot};
 use crate::error::{ApiError, ApiResult};
 use crate::fields::Fields;
 use crate::json::{Object, abbreviate, decode_body};
@@ -166,7 +166,7 @@ pub struct OpenFile {
 
 /// The place of a restored file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum RestorePlacement {
     /// Under a new name in the same directory, `NAME.from-SNAPSHOT`.
     Beside,
     /// Under its own name, if that is free.
@@ -203,7 +203,7 @@ pub trait Files: Send + Sync {
         key: &str,
         snapshot: &str,
         path: &FilePath,
-        place: Place,
+        place: RestorePlacement,
     ) -> Result<(FilePath, FileState), Refusal>;
     /// Checks what [`Files::restore`] checks before it copies. Returns the path that the file would
     /// get, and its state in the snapshot.
@@ -215,7 +215,7 @@ pub trait Files: Send + Sync {
         key: &str,
         snapshot: &str,
         path: &FilePath,
-        place: Place,
+        place: RestorePlacement,
     ) -> Result<(FilePath, FileState), Refusal>;
 }
 
@@ -249,13 +249,13 @@ fn place(of: &Arc<Semaphore>, most: usize, what: &str) -> ApiResult<OwnedSemapho
 }
 
 /// A request for a file: by whom, and of which volume.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct FileRequest<'a> {
     pub(crate) app: &'a AppState,
     pub(crate) actor: &'a Actor,
     pub(crate) volume: VolumeName,
 }
 
-impl Wanted<'_> {
+impl FileRequest<'_> {
     fn shelf(&self) -> ApiResult<&Shelf> {
         let none = || ApiError::unimplemented("Files in snapshots", "");
         self.app.files().ok_or_else(none)
@@ -314,7 +314,7 @@ impl Wanted<'_> {
                 ),
             ));
         }
-        Ok(shown(&path, &found))
+        Ok(render_versions(&path, &found))
     }
 
     /// Answers `:restoreFile`; with `only`, checks it.
@@ -328,9 +328,9 @@ impl Wanted<'_> {
         let path = path_of(text.as_deref(), bytes.as_deref())?;
         let over = f.flag("overwrite").value().unwrap_or(false);
         let place_of = match (over, f.flag("inPlace").value().unwrap_or(false)) {
-            (true, _) => Place::Over,
-            (false, true) => Place::Own,
-            (false, false) => Place::Beside,
+            (true, _) => RestorePlacement::Over,
+            (false, true) => RestorePlacement::Own,
+            (false, false) => RestorePlacement::Beside,
         };
         // A full name does as well.
         let snapshot = snapshot.rsplit('/').next().unwrap_or_default().to_owned();
@@ -354,7 +354,7 @@ impl Wanted<'_> {
         });
         let (path, state) = self.ended(line, done.await?).await?;
         let mut out = described(&state);
-        named(&mut out, &path);
+        insert_path(&mut out, &path);
         if only {
             let (target, response) = (self.volume.to_string(), Value::Object(out));
             out = preview::checked(&target, "restoreFile", response);
@@ -407,7 +407,7 @@ fn path_of(text: Option<&str>, bytes: Option<&str>) -> ApiResult<FilePath> {
     }
 }
 
-fn named(out: &mut Object, path: &FilePath) {
+fn insert_path(out: &mut Object, path: &FilePath) {
     let bytes = path.bytes();
     out.insert("path".to_owned(), json!(String::from_utf8_lossy(&bytes)));
     if std::str::from_utf8(&bytes).is_err() {
@@ -425,9 +425,9 @@ fn described(state: &FileState) -> Object {
     out
 }
 
-fn shown(path: &FilePath, found: &Versions) -> Value {
+fn render_versions(path: &FilePath, found: &Versions) -> Value {
     let mut out = Object::new();
-    named(&mut out, path);
+    insert_path(&mut out, path);
     if let Some(live) = &found.live {
         out.insert("live".to_owned(), Value::Object(described(live)));
     }
@@ -503,16 +503,16 @@ fn portion(range: Option<&str>, size: u64) -> Portion {
 }
 
 /// A download that goes on for as long as the client takes it. One piece is in memory at a time.
-struct Sending {
+struct Download {
     files: Arc<dyn Files>,
     file: OpenFile,
     left: Range<u64>,
     slot: Option<Arc<Slot>>,
-    _working: Option<Working>,
+    _working: Option<RequestGuard>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Sending {
+impl Download {
     async fn next(&mut self) -> Option<std::io::Result<Bytes>> {
         if let Some(slot) = self.slot.take() {
             // The reply's head has been sent by now, and with it the connection's work seemed done.
@@ -575,7 +575,7 @@ fn sent(
         }
     };
     let length = left.end - left.start;
-    let sending = Sending {
+    let sending = Download {
         files,
         file,
         left,

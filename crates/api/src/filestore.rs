@@ -2,15 +2,15 @@
 
 use crate::backups::described;
 use crate::error::{ApiError, ApiResult};
-use crate::fields::{Fields, Made, Said, is_set, required};
+use crate::fields::{FieldUpdate, Fields, ResourceBuilder, is_set, required};
 use crate::json::{Object, abbreviate};
 use crate::netapp::id;
 use crate::schema::filestore as schema;
 use serde_json::{Value, json};
 use weir_control::{
-    AccessType, Backup, BackupName, DescriptionChange, ExportRule, Extra, KerberosRules, NewBackup,
-    NewVolume, Performance, Place, Presentation, Protocol, Snapshot, SquashMode, State, Status,
-    Surface, Tiered, View, Volume, VolumeChange, VolumeName, figures,
+    AccessType, Backup, BackupName, DescriptionChange, ExportRule, Extra, KerberosRules,
+    LocationName, NewBackup, NewVolume, Performance, Presentation, Protocol, Snapshot, SquashMode,
+    State, Status, Surface, TieredSettings, View, Volume, VolumeChange, VolumeName, figures,
 };
 
 /// The clients of an option that has no addresses: all of them.
@@ -20,8 +20,8 @@ const EVERYONE: &str = "*";
 const NOT_HERE: &[&str] = &["replication"];
 
 /// Returns an instance on the wire. `ip` is where its share can be mounted from.
-pub fn instance(view: &View, i: &Volume, tiered: &Tiered) -> Object {
-    let mut m = Made::over(&i.extra);
+pub fn instance(view: &View, i: &Volume, tiered: &TieredSettings) -> Object {
+    let mut m = ResourceBuilder::from_extra(&i.extra);
     let state = match i.state {
         State::Creating => "CREATING",
         State::Deleting => "DELETING",
@@ -121,7 +121,7 @@ fn export_paths(i: &Volume) -> Vec<String> {
 }
 
 fn share(i: &Volume) -> Value {
-    let mut m = Made::default();
+    let mut m = ResourceBuilder::default();
     m.set("name", &*i.share_name)
         .set("capacityGb", i.capacity_gib)
         .set(
@@ -136,7 +136,7 @@ fn share(i: &Volume) -> Value {
 }
 
 fn option(r: &ExportRule) -> Value {
-    let mut m = Made::over(&r.extra);
+    let mut m = ResourceBuilder::from_extra(&r.extra);
     if r.allowed_clients != EVERYONE {
         let ranges: Vec<&str> = r.allowed_clients.split(',').collect();
         m.set("ipRanges", json!(ranges));
@@ -161,7 +161,7 @@ fn check_key(f: &Fields, field: &str) -> ApiResult<()> {
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field; FAILED_PRECONDITION for what this server does not have.
-pub fn new_instance(place: &Place, body: Object) -> ApiResult<NewVolume> {
+pub fn new_instance(place: &LocationName, body: Object) -> ApiResult<NewVolume> {
     let mut f = Fields::new(body);
     for field in NOT_HERE {
         f.without(field)?;
@@ -183,7 +183,7 @@ pub fn new_instance(place: &Place, body: Object) -> ApiResult<NewVolume> {
             .into_iter()
             .collect(),
         export_rules: options(&mut share)?,
-        presentation: Presentation::Filestore(Tiered {
+        presentation: Presentation::Filestore(TieredSettings {
             tier: tier.into(),
             performance: config(&mut f)?.value(),
             address: None,
@@ -222,9 +222,9 @@ pub fn instance_change(
             Some(e) => Some(u64::from_str_radix(e, 16).map_err(|_| stale())?),
         },
         performance: match config(&mut f)? {
-            Said::Nothing => None,
-            Said::Clear => Some(None),
-            Said::Set(p) => Some(Some(p)),
+            FieldUpdate::Nothing => None,
+            FieldUpdate::Clear => Some(None),
+            FieldUpdate::Set(p) => Some(Some(p)),
         },
         deletion_restricted: f.flag("deletionProtectionEnabled").or_default(),
         description: f.text("description").or_default(),
@@ -236,7 +236,7 @@ pub fn instance_change(
     let whole = f.count("capacityGb")?.kept("capacityGb")?;
     let whole = whole.filter(|gb| Some(*gb) != now);
     match f.take("fileShares") {
-        Said::Nothing => change.capacity_gib = whole,
+        FieldUpdate::Nothing => change.capacity_gib = whole,
         said => {
             let mut share = required(one_share(said)?, "fileShares")?;
             let now = current
@@ -245,12 +245,12 @@ pub fn instance_change(
                 .and_then(Value::as_object)
                 .cloned()
                 .unwrap_or_default();
-            if let Said::Set(name) = share.text("sourceBackup")
+            if let FieldUpdate::Set(name) = share.text("sourceBackup")
                 && now.get("sourceBackup").and_then(Value::as_str) != Some(name.as_str())
             {
                 return Err(fixed("fileShares[0].sourceBackup"));
             }
-            if let Said::Set(name) = share.text("name")
+            if let FieldUpdate::Set(name) = share.text("name")
                 && now.get("name").and_then(Value::as_str) != Some(name.as_str())
             {
                 return Err(fixed("fileShares[0].name"));
@@ -284,7 +284,7 @@ fn fixed(field: &str) -> Box<ApiError> {
 }
 
 /// Reads the backup that a new share is restored from.
-fn source_backup(place: &Place, share: &mut Fields) -> ApiResult<Option<BackupName>> {
+fn source_backup(place: &LocationName, share: &mut Fields) -> ApiResult<Option<BackupName>> {
     let sent = share.text("sourceBackup").value();
     let Some(sent) = sent.filter(|name| !name.is_empty()) else {
         return Ok(None);
@@ -292,12 +292,22 @@ fn source_backup(place: &Place, share: &mut Fields) -> ApiResult<Option<BackupNa
     let name = BackupName::parse_of_instance(&sent);
     match name.filter(|name| name.vault.place.project == place.project) {
         Some(name) => Ok(Some(name)),
-        None => Err(named(place, "fileShares[0].sourceBackup", &sent, "backups")),
+        None => Err(full_name_error(
+            place,
+            "fileShares[0].sourceBackup",
+            &sent,
+            "backups",
+        )),
     }
 }
 
 /// Creates the error of a field that is not the full name of one of the project's.
-fn named(place: &Place, field: &str, sent: &str, collection: &str) -> Box<ApiError> {
+fn full_name_error(
+    place: &LocationName,
+    field: &str,
+    sent: &str,
+    collection: &str,
+) -> Box<ApiError> {
     let (sent, project) = (abbreviate(sent), &place.project);
     ApiError::field(
         field,
@@ -315,7 +325,7 @@ fn stale() -> Box<ApiError> {
     )
 }
 
-fn one_share(said: Said<Value>) -> ApiResult<Option<Fields>> {
+fn one_share(said: FieldUpdate<Value>) -> ApiResult<Option<Fields>> {
     let Some(Value::Array(list)) = said.value() else {
         return Ok(None);
     };
@@ -339,11 +349,11 @@ fn one_share(said: Said<Value>) -> ApiResult<Option<Fields>> {
     }
 }
 
-fn config(f: &mut Fields) -> ApiResult<Said<Performance>> {
+fn config(f: &mut Fields) -> ApiResult<FieldUpdate<Performance>> {
     let mut c = match f.take("performanceConfig") {
-        Said::Nothing => return Ok(Said::Nothing),
-        Said::Set(Value::Object(o)) => o,
-        _ => return Ok(Said::Clear),
+        FieldUpdate::Nothing => return Ok(FieldUpdate::Nothing),
+        FieldUpdate::Set(Value::Object(o)) => o,
+        _ => return Ok(FieldUpdate::Clear),
     };
     let mut inner = |group: &str, field: &str| -> ApiResult<Option<u64>> {
         match c.remove(group) {
@@ -357,7 +367,9 @@ fn config(f: &mut Fields) -> ApiResult<Said<Performance>> {
     };
     let per_tb = inner("iopsPerTb", "maxIopsPerTb")?.map(Performance::IopsPerTb);
     let fixed = inner("fixedIops", "maxIops")?.map(Performance::FixedIops);
-    Ok(per_tb.or(fixed).map_or(Said::Clear, Said::Set))
+    Ok(per_tb
+        .or(fixed)
+        .map_or(FieldUpdate::Clear, FieldUpdate::Set))
 }
 
 fn options(share: &mut Fields) -> ApiResult<Option<Vec<ExportRule>>> {
@@ -439,7 +451,7 @@ fn access(name: &str) -> Option<AccessType> {
 
 /// Returns a snapshot of an instance on the wire. `used` is in bytes.
 pub fn snapshot(s: &Snapshot, used: Option<u64>) -> Object {
-    let mut m = Made::over(&s.extra);
+    let mut m = ResourceBuilder::from_extra(&s.extra);
     let state = match s.state {
         State::Creating => "CREATING",
         State::Deleting => "DELETING",
@@ -456,7 +468,7 @@ pub fn snapshot(s: &Snapshot, used: Option<u64>) -> Object {
 
 /// Returns a backup of an instance on the wire.
 pub fn backup(b: &Backup) -> Object {
-    let mut m = Made::over(&b.extra);
+    let mut m = ResourceBuilder::from_extra(&b.extra);
     let state = match b.state {
         State::Creating => "CREATING",
         State::Deleting => "DELETING",
@@ -479,7 +491,7 @@ pub fn backup(b: &Backup) -> Object {
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field.
-pub fn new_backup(view: &View, place: &Place, body: Object) -> ApiResult<NewBackup> {
+pub fn new_backup(view: &View, place: &LocationName, body: Object) -> ApiResult<NewBackup> {
     const SOURCE: &str = "sourceInstance";
     let mut f = Fields::new(body);
     check_key(&f, "kmsKey")?;
@@ -487,7 +499,7 @@ pub fn new_backup(view: &View, place: &Place, body: Object) -> ApiResult<NewBack
     let source = VolumeName::parse(&sent).filter(|source| {
         source.surface == Surface::Filestore && source.place.project == place.project
     });
-    let source = source.ok_or_else(|| named(place, SOURCE, &sent, "instances"))?;
+    let source = source.ok_or_else(|| full_name_error(place, SOURCE, &sent, "instances"))?;
     let share = f.text("sourceFileShare").value();
     if let Some(instance) = view.volume(&source) {
         f.put("sourceFileShare", json!(*instance.share_name));

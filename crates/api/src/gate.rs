@@ -107,7 +107,7 @@ fn bearer(head: &Parts) -> ApiResult<&str> {
 ///
 /// # Errors
 /// PERMISSION_DENIED: it is lower.
-pub fn has(actor: &Actor, wanted: Role) -> ApiResult<()> {
+pub fn require_role(actor: &Actor, wanted: Role) -> ApiResult<()> {
     if actor.role >= wanted {
         return Ok(());
     }

@@ -29,15 +29,16 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use weir_control::{
-    Actor, Backup, BackupName, Collection, FILESTORE_VAULT, Mutation, Name, Operation, Place, Pool,
-    Resource, Role, Snapshot, Status, Surface, Target, View, Volume, VolumeName, Within,
+    Actor, Backup, BackupName, Collection, FILESTORE_VAULT, LocationName, Mutation, Name,
+    Operation, Pool, Resource, Role, Snapshot, Status, Surface, Target, View, Volume, VolumeName,
+    Within,
 };
 
 /// Wildcard of a location: all of them.
 const EVERYWHERE: &str = "-";
 
 /// An admitted request, before its action runs.
-pub struct Asked<'a> {
+pub struct RequestContext<'a> {
     /// The state that all requests share.
     pub app: &'a AppState,
     /// The authenticated caller, with its role.
@@ -66,7 +67,7 @@ pub struct Asked<'a> {
 ///
 /// # Errors
 /// The refusal or failure that the client gets.
-pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
+pub async fn handle(a: RequestContext<'_>) -> ApiResult<Value> {
     match a.route.action {
         Action::List(kind) => a.list(kind).await,
         Action::Get(kind) => a.get(kind).await,
@@ -142,10 +143,10 @@ fn instance_backups(q: &ListQuery, view: &View, within: &Within<'_>) -> (Vec<Obj
 
 /// Returns a resource as it is intended, in normal form, without figures that only the node knows.
 fn current(view: &View, target: &Target, at: Mounts) -> ApiResult<Object> {
-    lro::shown(view, target, at).ok_or_else(|| ApiError::not_found(&target.to_string()))
+    lro::render_target(view, target, at).ok_or_else(|| ApiError::not_found(&target.to_string()))
 }
 
-impl Asked<'_> {
+impl RequestContext<'_> {
     fn live(&self) -> ApiResult<&Arc<live::Live>> {
         let none = || ApiError::unimplemented("Live data", "");
         self.app.live().ok_or_else(none)
@@ -231,7 +232,7 @@ impl Asked<'_> {
             Ok(cluster) => waiting(move || cluster.relationships()).await?,
             Err(_) => Vec::new(),
         };
-        let asked = live::Asked {
+        let asked = live::HeadlineRequest {
             live,
             control: self.app.control(),
             actor: &self.actor,
@@ -242,8 +243,8 @@ impl Asked<'_> {
         live::headline(&asked).await
     }
 
-    fn file_of(&self, kind: Kind) -> ApiResult<files::Wanted<'_>> {
-        Ok(files::Wanted {
+    fn file_of(&self, kind: Kind) -> ApiResult<files::FileRequest<'_>> {
+        Ok(files::FileRequest {
             app: self.app,
             actor: &self.actor,
             volume: self.volume(kind.surface())?,
@@ -275,7 +276,7 @@ impl Asked<'_> {
     }
 
     /// Returns the place that the path names, where `-` is no place.
-    fn place(&self) -> ApiResult<Place> {
+    fn place(&self) -> ApiResult<LocationName> {
         let place = self.place_or_everywhere()?;
         if &*place.location == EVERYWHERE {
             return Err(ApiError::field(
@@ -286,7 +287,7 @@ impl Asked<'_> {
         Ok(place)
     }
 
-    fn place_or_everywhere(&self) -> ApiResult<Place> {
+    fn place_or_everywhere(&self) -> ApiResult<LocationName> {
         for part in [self.part(0), self.part(1)] {
             let ok = part.len() <= 63
                 && part
@@ -300,7 +301,7 @@ impl Asked<'_> {
                 ));
             }
         }
-        Ok(Place::new(self.part(0), self.part(1)))
+        Ok(LocationName::new(self.part(0), self.part(1)))
     }
 
     /// Returns the resource that the path names, for those right below a place.
@@ -310,7 +311,7 @@ impl Asked<'_> {
 
     /// Returns the volume that the path names, or names something of.
     fn volume(&self, surface: Surface) -> ApiResult<VolumeName> {
-        Ok(self.place()?.of(surface, self.part(2)))
+        Ok(self.place()?.volume_name(surface, self.part(2)))
     }
 
     /// Returns the vault that the path names; those of instances are not there.
@@ -383,7 +384,7 @@ impl Asked<'_> {
     async fn preview(&self, mutation: &Mutation) -> ApiResult<Value> {
         let preview = self.app.control().preview(mutation, &self.actor).await;
         let view = preview.map_err(ApiError::refused)?;
-        let asked = preview::Asked {
+        let asked = preview::PreviewOptions {
             enums: self.enums,
             language: self.language,
             at: self.at,
@@ -673,7 +674,7 @@ impl Asked<'_> {
                     view.active_directories(&within)
                         .map(|a| (key(&a.name.place, &a.name.id), a)),
                     |(k, _)| k,
-                    |(_, a)| active_directory::shown(a),
+                    |(_, a)| active_directory::render_directory(a),
                 ),
             ),
             Kind::BackupVault => objects(
@@ -841,7 +842,7 @@ impl Asked<'_> {
         Ok(objects(q.page(
             rest.map(|rule| (rule.id.to_string(), rule)),
             |(id, _)| id,
-            |(_, rule)| quota_rules::shown(&name.quota_rule(&rule.id), rule),
+            |(_, rule)| quota_rules::render_rule(&name.quota_rule(&rule.id), rule),
         )))
     }
 
@@ -876,7 +877,7 @@ impl Asked<'_> {
         let project = self.part(0);
         let view = self.app.control().view();
         let within = Within::project(project);
-        let mut all = BTreeSet::from([Place::local().location]);
+        let mut all = BTreeSet::from([LocationName::local().location]);
         all.extend(view.pools(&within).map(|p| p.name.place.location.clone()));
         all.extend(
             view.volumes(Surface::Filestore, &within)
@@ -887,12 +888,15 @@ impl Asked<'_> {
     }
 
     /// Returns the request, as one about the replications of the volume that the path names.
-    fn of_volume(&self) -> ApiResult<replications::Asked<'_>> {
+    fn of_volume(&self) -> ApiResult<replications::ReplicationRequest<'_>> {
         self.replications_of(self.volume(Surface::Netapp)?)
     }
 
-    fn replications_of(&self, volume: VolumeName) -> ApiResult<replications::Asked<'_>> {
-        Ok(replications::Asked {
+    fn replications_of(
+        &self,
+        volume: VolumeName,
+    ) -> ApiResult<replications::ReplicationRequest<'_>> {
+        Ok(replications::ReplicationRequest {
             app: self.app,
             actor: self.actor.clone(),
             volume,
@@ -906,7 +910,7 @@ impl Asked<'_> {
     async fn replications(&self) -> ApiResult<Value> {
         let q = self.list_query(&na::REPLICATION)?;
         let mut all: Vec<(String, Object)> = Vec::new();
-        for object in self.of_volume()?.all().await? {
+        for object in self.of_volume()?.list_replications().await? {
             let name = object.get("name").and_then(Value::as_str);
             all.push((name.unwrap_or_default().to_owned(), object));
         }
@@ -987,7 +991,7 @@ fn location(project: &str, id: &str) -> Value {
 
 /// Returns a name as text that sorts as names do: part by part. In the full name, a `-` within a
 /// location would sort before the `/` behind a shorter one.
-fn key(place: &Place, id: &str) -> String {
+fn key(place: &LocationName, id: &str) -> String {
     format!("{}\0{}\0{id}", place.project, place.location)
 }
 
@@ -997,6 +1001,6 @@ fn keyed(volume: &Arc<Volume>) -> (String, &Arc<Volume>) {
 
 fn from_key(key: &str) -> Option<Name> {
     let mut parts = key.split('\0');
-    let place = Place::new(parts.next()?, parts.next()?);
+    let place = LocationName::new(parts.next()?, parts.next()?);
     Some(place.name(parts.next()?))
 }

@@ -56,7 +56,7 @@ mod work;
 pub use app::router;
 pub use benchmarks::Benchmarks;
 pub use body::MAX_BODY;
-pub use listen::{Access, Refused, serve, serve_daemon};
+pub use listen::{Access, ListenError, serve, serve_daemon};
 pub use metrics::{Metrics, Pieces};
 pub use mount::{Mounts, nfs_command};
 pub use state::{AppState, Ends, Gate, Problem, Problems};

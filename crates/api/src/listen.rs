@@ -9,7 +9,7 @@ use crate::connections::{Connections, HEAD_TIME, Slot};
 use crate::grpc;
 use crate::service::{Service, Single};
 use crate::state::{AppState, Ends, Gate};
-use crate::stream::Timed;
+use crate::stream::DeadlineStream;
 use crate::tls::Tls;
 use axum::extract::Request;
 use hyper::body::Incoming;
@@ -52,30 +52,30 @@ impl Access {
 
 /// Reason why [`serve`] would not begin.
 #[derive(Debug)]
-pub enum Refused {
+pub enum ListenError {
     /// Without tokens, on an address that others can reach.
     Open(SocketAddr),
     /// The socket could not be bound or listened on.
     Io(io::Error),
 }
 
-impl std::fmt::Display for Refused {
+impl std::fmt::Display for ListenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Refused::Open(a) => write!(
+            ListenError::Open(a) => write!(
                 f,
                 "{a} can be reached from other machines: the API is served there only over TLS (--api-tls-cert and --api-tls-key, or --api-tls generate) and with tokens (weir tokens create)"
             ),
-            Refused::Io(e) => e.fmt(f),
+            ListenError::Io(e) => e.fmt(f),
         }
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for ListenError {}
 
-impl From<io::Error> for Refused {
-    fn from(e: io::Error) -> Refused {
-        Refused::Io(e)
+impl From<io::Error> for ListenError {
+    fn from(e: io::Error) -> ListenError {
+        ListenError::Io(e)
     }
 }
 
@@ -83,13 +83,13 @@ impl From<io::Error> for Refused {
 /// longer.
 ///
 /// # Errors
-/// See [`Refused`].
+/// See [`ListenError`].
 pub async fn serve(
     listener: TcpListener,
     state: AppState,
     access: Access,
     shutdown: impl Future<Output = ()>,
-) -> Result<(), Refused> {
+) -> Result<(), ListenError> {
     let gate = access.gate();
     let service = Arc::new(Single { app: state, gate });
     serve_by(listener, service, &access, shutdown).await
@@ -158,17 +158,17 @@ async fn accept_one(
 /// Serves by a service, as [`serve`] does.
 ///
 /// # Errors
-/// See [`Refused`].
+/// See [`ListenError`].
 pub(crate) async fn serve_by(
     listener: TcpListener,
     service: Arc<dyn Service>,
     access: &Access,
     shutdown: impl Future<Output = ()>,
-) -> Result<(), Refused> {
+) -> Result<(), ListenError> {
     let address = listener.local_addr()?;
     let tls = match access {
         Access::Loopback if !address.ip().to_canonical().is_loopback() => {
-            return Err(Refused::Open(address));
+            return Err(ListenError::Open(address));
         }
         Access::Loopback => None,
         Access::Tokens(tls) => Some(tls.clone()),
@@ -270,7 +270,7 @@ impl Connection {
             return;
         };
         if ahead == grpc::PREFACE {
-            let stream = Timed::new(stream, ahead, Arc::clone(&self.slot)).unhurried();
+            let stream = DeadlineStream::new(stream, ahead, Arc::clone(&self.slot)).unhurried();
             let server = grpc::Server {
                 service: self.service,
                 ends,
@@ -291,7 +291,7 @@ impl Connection {
                 Ok::<_, Infallible>(reply)
             }
         });
-        let stream = Timed::new(stream, ahead, Arc::clone(&self.slot));
+        let stream = DeadlineStream::new(stream, ahead, Arc::clone(&self.slot));
         let connection = http1::Builder::new()
             .max_buf_size(MAX_HEAD)
             .serve_connection(TokioIo::new(stream), answers);

@@ -57,7 +57,7 @@ impl Credential {
     /// # Errors
     /// UNAUTHENTICATED: there is none. PERMISSION_DENIED: a change by cookie that does not show
     /// that a page of this server's own sends it.
-    pub fn of(head: &Parts) -> ApiResult<Credential> {
+    pub fn from_head(head: &Parts) -> ApiResult<Credential> {
         let cookie = match head.headers.contains_key(header::AUTHORIZATION) {
             true => None,
             false => cookie(&head.headers),
@@ -68,7 +68,7 @@ impl Credential {
         if head.method != Method::GET && head.method != Method::HEAD {
             gate::own_page(&head.headers)?;
         }
-        Ok(Credential::Login(TokenHash::of(cookie)))
+        Ok(Credential::Login(TokenHash::from_secret(cookie)))
     }
 }
 
@@ -83,7 +83,7 @@ struct Wrong {
 }
 
 #[derive(Default)]
-struct Held {
+struct LoginState {
     logins: HashMap<TokenHash, Login>,
     wrong: HashMap<IpAddr, Wrong>,
     /// Tokens that were right when they were last shown. So a program with a wrong token keeps none
@@ -93,10 +93,10 @@ struct Held {
 
 /// All sign-ins, and who has shown wrong tokens lately.
 #[derive(Default)]
-pub struct Logins(Mutex<Held>);
+pub struct Logins(Mutex<LoginState>);
 
 impl Logins {
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, LoginState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -213,7 +213,7 @@ async fn counted<T>(
 ) -> ApiResult<T> {
     let (control, logins) = (app.control(), app.logins());
     let address = source(from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
-    let hash = TokenHash::of(token);
+    let hash = TokenHash::from_secret(token);
     logins.may_try(address, &hash, control.now_seconds())?;
     let shown = shown.await;
     match &shown {
@@ -294,7 +294,7 @@ pub async fn answer(
     if head.method == Method::DELETE {
         gate::own_page(&head.headers)?;
         if let Some(cookie) = cookie(&head.headers) {
-            app.logins().end(&TokenHash::of(cookie));
+            app.logins().end(&TokenHash::from_secret(cookie));
         }
         return Ok(reply(
             json!({}),
@@ -332,8 +332,8 @@ pub async fn answer(
         "{COOKIE}={secret}; Secure; HttpOnly; SameSite=Strict; Path=/; Max-Age={LOGIN_SECONDS}"
     );
     app.logins().begin(
-        TokenHash::of(&secret),
-        TokenHash::of(token),
+        TokenHash::from_secret(&secret),
+        TokenHash::from_secret(token),
         control.now_seconds(),
     );
     Ok(reply(
@@ -442,7 +442,7 @@ mod tests {
     use super::*;
 
     fn hash(n: usize) -> TokenHash {
-        TokenHash::of(&n.to_string())
+        TokenHash::from_secret(&n.to_string())
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! saved is time that people wait.
 
 use crate::error::ApiError;
-use crate::fields::Made;
+use crate::fields::ResourceBuilder;
 use crate::json::{EnumsAs, Object, encode};
 use crate::mount::{self, Mounts};
 use crate::schema::{Message, filestore as fs, netapp as na};
@@ -38,7 +38,7 @@ pub fn operation(op: &Operation, enums: EnumsAs, at: Mounts) -> Object {
         Surface::Netapp => "type.googleapis.com/google.cloud.netapp.v1.OperationMetadata",
         Surface::Filestore => "type.googleapis.com/google.cloud.common.OperationMetadata",
     };
-    let mut metadata = Made::default();
+    let mut metadata = ResourceBuilder::default();
     metadata
         .set("@type", metadata_type)
         .set("createTime", op.created.rfc3339())
@@ -55,7 +55,7 @@ pub fn operation(op: &Operation, enums: EnumsAs, at: Mounts) -> Object {
         let warnings = op.warnings.iter().map(|why| format!("Warning: {why}"));
         metadata.set(field, warnings.collect::<Vec<_>>().join("\n"));
     }
-    let metadata = metadata.all();
+    let metadata = metadata.into_object();
     let mut out = Object::new();
     out.insert("name".to_owned(), Value::String(op.full_name()));
     match &op.outcome {
@@ -101,7 +101,7 @@ fn empty() -> Value {
 
 /// Returns a resource in normal form, as it is intended, without figures that only the node knows.
 /// `at` is where its reader mounts from. `None`: it does not exist, or is not in the catalog.
-pub fn shown(view: &View, target: &Target, at: Mounts) -> Option<Object> {
+pub fn render_target(view: &View, target: &Target, at: Mounts) -> Option<Object> {
     let mut object = unaddressed(view, target)?;
     mount::reach(&mut object, at);
     Some(object)
@@ -110,7 +110,7 @@ pub fn shown(view: &View, target: &Target, at: Mounts) -> Option<Object> {
 fn unaddressed(view: &View, target: &Target) -> Option<Object> {
     Some(match view.resource(target)? {
         Resource::Pool(p) => netapp::pool(view, &p),
-        Resource::ActiveDirectory(a) => active_directory::shown(&a),
+        Resource::ActiveDirectory(a) => active_directory::render_directory(&a),
         Resource::BackupVault(v) => backups::vault(&v),
         Resource::Backup(b) => match b.name.surface() {
             Surface::Netapp => backups::backup(&b),
@@ -119,7 +119,7 @@ fn unaddressed(view: &View, target: &Target) -> Option<Object> {
         Resource::BackupPolicy(p) => backups::policy(view, &p),
         Resource::Volume(v) => unaddressed_volume(view, &v, None),
         Resource::Snapshot(s) => snapshot(&s, None),
-        Resource::QuotaRule(name, rule) => quota_rules::shown(&name, &rule),
+        Resource::QuotaRule(name, rule) => quota_rules::render_rule(&name, &rule),
     })
 }
 

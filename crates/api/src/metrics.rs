@@ -4,7 +4,7 @@
 //! when those before it have been taken. A reader that is slow beyond [`METRICS_SECONDS`] has its
 //! connection broken off.
 
-use crate::connections::{Slot, Working};
+use crate::connections::{RequestGuard, Slot};
 use crate::console;
 use crate::error::{ApiError, ApiResult};
 use axum::body::{Body, Bytes};
@@ -57,7 +57,7 @@ struct Scrape {
     gzip: Option<GzEncoder<Vec<u8>>>,
     until: Instant,
     slot: Option<Arc<Slot>>,
-    _working: Option<Working>,
+    _working: Option<RequestGuard>,
     _permit: OwnedSemaphorePermit,
 }
 

@@ -198,7 +198,7 @@ mod tests {
         assert!(other.ends_with("/tcpport:4450"), "{other}");
     }
 
-    fn at(port: u16, registered: bool) -> Mounts {
+    fn make_mounts(port: u16, registered: bool) -> Mounts {
         Mounts {
             nfs: SocketAddr::from(([10, 0, 0, 1], port)),
             smb: None,
@@ -216,13 +216,16 @@ mod tests {
         };
         let (v3, v4) = (Protocol::Nfsv3, Protocol::Nfsv4);
         let ports = ",port=2049,mountport=2049,mountproto=tcp,nolock";
-        assert_eq!(options(v3, at(NFS_PORT, false)), ports);
-        assert_eq!(options(v3, at(NFS_PORT, true)), "");
+        assert_eq!(options(v3, make_mounts(NFS_PORT, false)), ports);
+        assert_eq!(options(v3, make_mounts(NFS_PORT, true)), "");
         let ports = ",port=9,mountport=9,mountproto=tcp";
-        assert_eq!(options(v3, at(9, true)), ports);
-        assert_eq!(options(v3, at(9, false)), format!("{ports},nolock"));
-        assert_eq!(options(v4, at(NFS_PORT, false)), "");
-        assert_eq!(options(v4, at(9, false)), ",port=9");
+        assert_eq!(options(v3, make_mounts(9, true)), ports);
+        assert_eq!(
+            options(v3, make_mounts(9, false)),
+            format!("{ports},nolock")
+        );
+        assert_eq!(options(v4, make_mounts(NFS_PORT, false)), "");
+        assert_eq!(options(v4, make_mounts(9, false)), ",port=9");
     }
 
     /// The rows of the tuning documents that are about mounting (document, key, value), as the line
@@ -232,7 +235,7 @@ mod tests {
         let line = command(
             Protocol::Nfsv3,
             "10.0.0.1",
-            at(NFS_PORT, true),
+            make_mounts(NFS_PORT, true),
             "share",
             "share",
         );

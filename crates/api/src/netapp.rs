@@ -2,16 +2,16 @@
 
 use crate::backups;
 use crate::error::{ApiError, ApiResult};
-use crate::fields::{Fields, Made, Said, is_set, not_here, required};
+use crate::fields::{FieldUpdate, Fields, ResourceBuilder, is_set, not_here, required};
 use crate::json::{Object, abbreviate};
 use crate::mount;
 use crate::schema::netapp as schema;
 use serde_json::{Value, json};
 use weir_control::{
     AccessType, BackupName, CONSTITUENT_LABEL, Constituent, ExportRule, Extra, KerberosRule,
-    KerberosRules, NewPool, NewSnapshot, NewVolume, Place, Pool, PoolChange, Pooled, Presentation,
-    Protocol, QosType, SecurityStyle, Share, SmbSetting, Snapshot, SnapshotChange, SnapshotName,
-    SquashMode, View, Volume, VolumeChange,
+    KerberosRules, LocationName, NewPool, NewSnapshot, NewVolume, Pool, PoolChange, PooledSettings,
+    Presentation, Protocol, QosType, SecurityStyle, Share, SmbSetting, Snapshot, SnapshotChange,
+    SnapshotName, SquashMode, View, Volume, VolumeChange,
 };
 
 /// Bytes in a GiB.
@@ -108,7 +108,7 @@ fn check_tiering(f: &Fields) -> ApiResult<()> {
 /// Returns a storage pool on the wire.
 pub fn pool(view: &View, p: &Pool) -> Object {
     let f = view.pool_figures(p);
-    let mut m = Made::over(&p.extra);
+    let mut m = ResourceBuilder::from_extra(&p.extra);
     m.set(
         "name",
         format!("{}/storagePools/{}", p.name.place, p.name.id),
@@ -145,7 +145,7 @@ fn directory(p: &Pool) -> Option<String> {
 }
 
 /// Returns the bare id of an Active Directory, which is named in full or by its id.
-fn directory_id(place: &Place, sent: &str) -> ApiResult<String> {
+fn directory_id(place: &LocationName, sent: &str) -> ApiResult<String> {
     in_place(place, sent, "activeDirectories", "activeDirectory")
 }
 
@@ -153,7 +153,7 @@ fn directory_id(place: &Place, sent: &str) -> ApiResult<String> {
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field.
-pub fn new_pool(place: &Place, body: Object) -> ApiResult<NewPool> {
+pub fn new_pool(place: &LocationName, body: Object) -> ApiResult<NewPool> {
     let mut f = Fields::new(body);
     check_pool(&f)?;
     let directory = f.text("activeDirectory").value();
@@ -178,7 +178,11 @@ pub fn new_pool(place: &Place, body: Object) -> ApiResult<NewPool> {
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field.
-pub fn pool_change(place: &Place, changed: Object, current: &Object) -> ApiResult<PoolChange> {
+pub fn pool_change(
+    place: &LocationName,
+    changed: Object,
+    current: &Object,
+) -> ApiResult<PoolChange> {
     let mut f = Fields::new(changed);
     check_pool(&f)?;
     let directory = match f.text("activeDirectory").or_default() {
@@ -203,9 +207,9 @@ pub fn pool_change(place: &Place, changed: Object, current: &Object) -> ApiResul
 }
 
 /// Returns a volume on the wire. `used` is in bytes; `at` is where it can be mounted from.
-pub fn volume(view: &View, v: &Volume, pooled: &Pooled, used: Option<u64>) -> Object {
+pub fn volume(view: &View, v: &Volume, pooled: &PooledSettings, used: Option<u64>) -> Object {
     let pool = view.pool_of(v);
-    let mut m = Made::over(&v.extra);
+    let mut m = ResourceBuilder::from_extra(&v.extra);
     m.set("name", v.name.to_string())
         .set("state", v.state.as_str())
         .set("stateDetails", v.state_details.as_str())
@@ -274,7 +278,7 @@ pub fn volume(view: &View, v: &Volume, pooled: &Pooled, used: Option<u64>) -> Ob
 }
 
 /// Sets that a volume is a large one, and its number of constituents if it has several.
-fn set_large(m: &mut Made, pooled: &Pooled) {
+fn set_large(m: &mut ResourceBuilder, pooled: &PooledSettings) {
     if pooled.large {
         m.set("largeCapacity", true);
     }
@@ -326,7 +330,7 @@ pub fn split_status(v: &Volume) -> ApiResult<Object> {
             format!("volume {} is no clone, and depends on no other", v.name.id),
         ));
     }
-    let mut m = Made::default();
+    let mut m = ResourceBuilder::default();
     m.set("splitState", split_state(v))
         .set("stateDetails", v.state_details.as_str());
     Ok(m.done(&schema::SPLIT_STATUS))
@@ -346,7 +350,7 @@ fn kerberos_of(r: &ExportRule) -> [(&'static str, Option<bool>); 6] {
 }
 
 fn rule(r: &ExportRule) -> Value {
-    let mut m = Made::over(&r.extra);
+    let mut m = ResourceBuilder::from_extra(&r.extra);
     for (field, said) in kerberos_of(r) {
         if let Some(said) = said {
             m.set(field, said);
@@ -380,7 +384,7 @@ fn constituent_of(f: &Fields) -> ApiResult<Option<Constituent>> {
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field; FAILED_PRECONDITION for what this server does not have.
-pub fn new_volume(place: &Place, body: Object) -> ApiResult<NewVolume> {
+pub fn new_volume(place: &LocationName, body: Object) -> ApiResult<NewVolume> {
     let mut f = Fields::new(body);
     for field in NOT_HERE {
         f.without(field)?;
@@ -390,7 +394,7 @@ pub fn new_volume(place: &Place, body: Object) -> ApiResult<NewVolume> {
     let (clone_of, restore_of) = source(place, &mut f)?;
     let (unix_permissions, original) = permissions(&mut f)?;
     let mut new = NewVolume {
-        presentation: Presentation::Netapp(Pooled {
+        presentation: Presentation::Netapp(PooledSettings {
             pool: pool_id(
                 place,
                 &required(f.text("storagePool").value(), "storagePool")?,
@@ -434,7 +438,11 @@ pub fn new_volume(place: &Place, body: Object) -> ApiResult<NewVolume> {
 ///
 /// # Errors
 /// As [`new_volume`].
-pub fn volume_change(place: &Place, changed: Object, current: &Object) -> ApiResult<VolumeChange> {
+pub fn volume_change(
+    place: &LocationName,
+    changed: Object,
+    current: &Object,
+) -> ApiResult<VolumeChange> {
     let mut f = Fields::new(changed);
     for field in NOT_HERE {
         f.without(field)?;
@@ -463,9 +471,9 @@ pub fn volume_change(place: &Place, changed: Object, current: &Object) -> ApiRes
         snapshot_directory: f.flag("snapshotDirectory").or_default(),
         snap_reserve: f.rate("snapReserve")?.or_default(),
         snapshot_policy: match f.take("snapshotPolicy") {
-            Said::Nothing => None,
-            Said::Clear => Some(Value::Null),
-            Said::Set(v) => Some(v),
+            FieldUpdate::Nothing => None,
+            FieldUpdate::Clear => Some(Value::Null),
+            FieldUpdate::Set(v) => Some(v),
         },
         backup: backups::take_config(place, &mut f)?,
         deletion_restricted: restricted(&mut f).or_default(),
@@ -481,12 +489,12 @@ pub fn volume_change(place: &Place, changed: Object, current: &Object) -> ApiRes
 
 /// Returns the bare id of a pool that is named bare or in full; it has to be in the volume's own
 /// place.
-fn pool_id(place: &Place, name: &str) -> ApiResult<String> {
+fn pool_id(place: &LocationName, name: &str) -> ApiResult<String> {
     in_place(place, name, "storagePools", "storagePool")
 }
 
 /// Returns the bare id of a resource of a place, which is named bare or in full.
-fn in_place(place: &Place, name: &str, collection: &str, field: &str) -> ApiResult<String> {
+fn in_place(place: &LocationName, name: &str, collection: &str, field: &str) -> ApiResult<String> {
     let here = format!("{place}/{collection}/");
     let id = name.strip_prefix(&here).unwrap_or(name);
     if id.is_empty() || id.contains('/') {
@@ -503,7 +511,10 @@ fn in_place(place: &Place, name: &str, collection: &str, field: &str) -> ApiResu
 
 /// Reads what a new volume is made of: the snapshot that it is a clone of, or the backup that it is
 /// restored from.
-fn source(place: &Place, f: &mut Fields) -> ApiResult<(Option<SnapshotName>, Option<BackupName>)> {
+fn source(
+    place: &LocationName,
+    f: &mut Fields,
+) -> ApiResult<(Option<SnapshotName>, Option<BackupName>)> {
     let Some(Value::Object(mut from)) = f.take("restoreParameters").value() else {
         return Ok((None, None));
     };
@@ -544,13 +555,13 @@ fn source(place: &Place, f: &mut Fields) -> ApiResult<(Option<SnapshotName>, Opt
 
 /// Reads permission bits from octal text, and returns the text itself where it is not the form that
 /// they are shown in. What a client sent comes back as it was.
-fn permissions(f: &mut Fields) -> ApiResult<(Said<u32>, Extra)> {
+fn permissions(f: &mut Fields) -> ApiResult<(FieldUpdate<u32>, Extra)> {
     const FIELD: &str = "unixPermissions";
     let mut original = Extra::new();
     let said = match f.text(FIELD) {
-        Said::Nothing => Said::Nothing,
-        Said::Clear => Said::Clear,
-        Said::Set(s) => {
+        FieldUpdate::Nothing => FieldUpdate::Nothing,
+        FieldUpdate::Clear => FieldUpdate::Clear,
+        FieldUpdate::Set(s) => {
             let digits = s.bytes().all(|b| (b'0'..=b'7').contains(&b)) && s.len() <= 5;
             let bits = u32::from_str_radix(&s, 8)
                 .ok()
@@ -570,53 +581,53 @@ fn permissions(f: &mut Fields) -> ApiResult<(Said<u32>, Extra)> {
                 Value::String(s)
             };
             original.insert(FIELD.to_owned(), kept);
-            Said::Set(bits)
+            FieldUpdate::Set(bits)
         }
     };
     Ok((said, original))
 }
 
-fn protocols(f: &mut Fields) -> ApiResult<Said<Vec<Protocol>>> {
+fn protocols(f: &mut Fields) -> ApiResult<FieldUpdate<Vec<Protocol>>> {
     let list = match f.take("protocols") {
-        Said::Set(Value::Array(list)) if !list.is_empty() => list,
-        Said::Nothing => return Ok(Said::Nothing),
-        _ => return Ok(Said::Clear),
+        FieldUpdate::Set(Value::Array(list)) if !list.is_empty() => list,
+        FieldUpdate::Nothing => return Ok(FieldUpdate::Nothing),
+        _ => return Ok(FieldUpdate::Clear),
     };
     let mut out = Vec::new();
     for p in list {
         let name = p.as_str().unwrap_or_default();
         out.push(Protocol::from_name(name).ok_or_else(|| not_here("protocols", name))?);
     }
-    Ok(Said::Set(out))
+    Ok(FieldUpdate::Set(out))
 }
 
-fn smb_settings(f: &mut Fields) -> ApiResult<Said<Vec<SmbSetting>>> {
+fn smb_settings(f: &mut Fields) -> ApiResult<FieldUpdate<Vec<SmbSetting>>> {
     let list = match f.take("smbSettings") {
-        Said::Nothing => return Ok(Said::Nothing),
-        Said::Set(Value::Array(list)) => list,
-        _ => return Ok(Said::Clear),
+        FieldUpdate::Nothing => return Ok(FieldUpdate::Nothing),
+        FieldUpdate::Set(Value::Array(list)) => list,
+        _ => return Ok(FieldUpdate::Clear),
     };
     let each = list.iter().map(|setting| {
         let name = setting.as_str().unwrap_or_default();
         SmbSetting::from_name(name).ok_or_else(|| not_here("smbSettings", name))
     });
-    Ok(Said::Set(each.collect::<ApiResult<_>>()?))
+    Ok(FieldUpdate::Set(each.collect::<ApiResult<_>>()?))
 }
 
-fn restricted(f: &mut Fields) -> Said<bool> {
+fn restricted(f: &mut Fields) -> FieldUpdate<bool> {
     match f.take("restrictedActions") {
-        Said::Nothing => Said::Nothing,
-        Said::Clear => Said::Clear,
+        FieldUpdate::Nothing => FieldUpdate::Nothing,
+        FieldUpdate::Clear => FieldUpdate::Clear,
         // DELETE is the only action that there is.
-        Said::Set(v) => Said::Set(v.as_array().is_some_and(|a| !a.is_empty())),
+        FieldUpdate::Set(v) => FieldUpdate::Set(v.as_array().is_some_and(|a| !a.is_empty())),
     }
 }
 
-fn rules(f: &mut Fields) -> ApiResult<Said<Vec<ExportRule>>> {
+fn rules(f: &mut Fields) -> ApiResult<FieldUpdate<Vec<ExportRule>>> {
     let mut policy = match f.take("exportPolicy") {
-        Said::Nothing => return Ok(Said::Nothing),
-        Said::Set(Value::Object(o)) => o,
-        _ => return Ok(Said::Clear),
+        FieldUpdate::Nothing => return Ok(FieldUpdate::Nothing),
+        FieldUpdate::Set(Value::Object(o)) => o,
+        _ => return Ok(FieldUpdate::Clear),
     };
     let list = match policy.remove("rules") {
         Some(Value::Array(list)) => list,
@@ -630,7 +641,7 @@ fn rules(f: &mut Fields) -> ApiResult<Said<Vec<ExportRule>>> {
         };
         out.push(one_rule(i, object)?);
     }
-    Ok(Said::Set(out))
+    Ok(FieldUpdate::Set(out))
 }
 
 fn one_rule(i: usize, object: Object) -> ApiResult<ExportRule> {
@@ -685,7 +696,7 @@ fn one_rule(i: usize, object: Object) -> ApiResult<ExportRule> {
 }
 
 /// Returns a user or group id: 32 bits, unsigned.
-pub fn id(field: &str, said: Said<Value>) -> ApiResult<Option<u32>> {
+pub fn id(field: &str, said: FieldUpdate<Value>) -> ApiResult<Option<u32>> {
     match said.value() {
         None => Ok(None),
         Some(v) => match v.as_u64().and_then(|n| u32::try_from(n).ok()) {
@@ -700,7 +711,7 @@ pub fn id(field: &str, said: Said<Value>) -> ApiResult<Option<u32>> {
 
 /// Returns a snapshot on the wire. `used` is in bytes.
 pub fn snapshot(s: &Snapshot, used: Option<u64>) -> Object {
-    let mut m = Made::over(&s.extra);
+    let mut m = ResourceBuilder::from_extra(&s.extra);
     m.set("name", s.name.to_string())
         .set("state", s.state.as_str())
         .set("stateDetails", s.state_details.as_str())

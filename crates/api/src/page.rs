@@ -406,7 +406,10 @@ mod tests {
             .collect()
     }
 
-    fn all(params: ListParams<'_>, between: impl Fn(usize, &mut Vec<Object>)) -> Vec<String> {
+    fn list_all_pages(
+        params: ListParams<'_>,
+        between: impl Fn(usize, &mut Vec<Object>),
+    ) -> Vec<String> {
         let mut out = Vec::new();
         let mut token = String::new();
         let mut world = resources();
@@ -439,7 +442,7 @@ mod tests {
     fn pages_put_together_are_the_list() {
         for size in ["1", "7", "24", "25", "26", "0", ""] {
             let page_size = Some(size);
-            let got = all(
+            let got = list_all_pages(
                 ListParams {
                     page_size,
                     ..Default::default()
@@ -448,7 +451,7 @@ mod tests {
             );
             let want: Vec<String> = (0..25).map(|i| format!("v{i:02}")).collect();
             assert_eq!(got, want, "{size}");
-            let got = all(
+            let got = list_all_pages(
                 ListParams {
                     page_size,
                     order_by: Some("capacityGib desc, name"),
@@ -471,7 +474,7 @@ mod tests {
             Some("capacityGib"),
             Some("description desc,capacityGib"),
         ] {
-            let got = all(
+            let got = list_all_pages(
                 ListParams {
                     page_size: Some("4"),
                     order_by,

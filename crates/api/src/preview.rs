@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use weir_control::{Mutation, Resource, View, rules};
 
 /// Form of the answer.
-pub struct Asked {
+pub struct PreviewOptions {
     /// Form of enums.
     pub enums: EnumsAs,
     /// Language of the sentence.
@@ -24,9 +24,9 @@ pub struct Asked {
 /// The result has the form of an operation that has ended, so that its `response` is read as that
 /// of the change itself. It has two fields more: `validateOnly` and, where a pool is concerned,
 /// `preview`, with the sentence of the whole in `headline`.
-pub fn describe(view: &View, mutation: &Mutation, asked: &Asked) -> Value {
+pub fn describe(view: &View, mutation: &Mutation, asked: &PreviewOptions) -> Value {
     let target = mutation.target();
-    let shown = lro::shown(view, &target, asked.at).filter(|_| mutation.verb() != "delete");
+    let shown = lro::render_target(view, &target, asked.at).filter(|_| mutation.verb() != "delete");
     let response = shown.map(|mut object| {
         // The state that the operation ends in, not the one in which its job begins.
         if object.contains_key("state") {
@@ -67,7 +67,7 @@ fn limits(view: &View, resource: Option<Resource>, language: Language) -> Option
             let bytes = view.volume_throughput(&volume);
             let mibps = bytes.map(|bytes| bytes as f64 / f64::from(1 << 20));
             let words = verdict::of_volume(mibps, source.as_deref());
-            preview.insert("headline".to_owned(), json!(words.of(language)));
+            preview.insert("headline".to_owned(), json!(words.text(language)));
             if let Some(source) = source {
                 preview.insert("limitSource".to_owned(), json!(&*source));
             }
@@ -93,7 +93,7 @@ fn limits(view: &View, resource: Option<Resource>, language: Language) -> Option
     let headline = preview.entry("headline");
     headline.or_insert_with(|| {
         let words = verdict::of_pool((capacity, left), &figures);
-        json!(words.of(language))
+        json!(words.text(language))
     });
     preview.insert(
         "pool".to_owned(),

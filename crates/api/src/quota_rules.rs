@@ -1,7 +1,7 @@
 //! Quota rules of NetApp Volumes: the public API's resource to and from the model.
 
 use crate::error::{ApiError, ApiResult};
-use crate::fields::{Fields, Made, required};
+use crate::fields::{Fields, ResourceBuilder, required};
 use crate::json::{Object, abbreviate};
 use crate::schema::netapp as schema;
 use weir_control::{
@@ -12,7 +12,7 @@ use weir_control::{
 const MIB: u64 = 1 << 20;
 
 /// Returns a quota rule on the wire.
-pub fn shown(name: &QuotaRuleName, rule: &QuotaRule) -> Object {
+pub fn render_rule(name: &QuotaRuleName, rule: &QuotaRule) -> Object {
     let (kind, target) = match rule.subject {
         QuotaSubject::DefaultUser => ("DEFAULT_USER_QUOTA", None),
         QuotaSubject::DefaultGroup => ("DEFAULT_GROUP_QUOTA", None),
@@ -21,7 +21,7 @@ pub fn shown(name: &QuotaRuleName, rule: &QuotaRule) -> Object {
         // The API has no type for them; lists leave them out.
         QuotaSubject::DefaultTree | QuotaSubject::Tree(_) => ("TYPE_UNSPECIFIED", None),
     };
-    let mut m = Made::over(&rule.extra);
+    let mut m = ResourceBuilder::from_extra(&rule.extra);
     m.set("name", name.to_string())
         .set("type", kind)
         .set("target", target.map(|id| id.to_string()))

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use weir_control::rules::capacity;
 use weir_control::{
-    Actor, Labels, Mutation, Name, Operation, Outcome, Place, QosType, ReplicationName,
+    Actor, Labels, LocationName, Mutation, Name, Operation, Outcome, QosType, ReplicationName,
     ReplicationVerb, Role, Status, View, VolumeName,
 };
 use weir_ontap::cluster::Offer;
@@ -70,7 +70,7 @@ const SCHEDULES: &[(&str, &str)] = &[
 ];
 
 /// Step that a replication lacks before its first transfer can begin.
-enum Peering {
+enum PeeringStep {
     /// Nothing.
     Done,
     /// Its source's node is not paired with this one. What that node joins with, if it is offered
@@ -80,14 +80,14 @@ enum Peering {
     Svm,
 }
 
-fn peering(cluster: &dyn Cluster, r: &Relationship) -> Peering {
+fn peering(cluster: &dyn Cluster, r: &Relationship) -> PeeringStep {
     let name = &r.source.cluster;
     let begun = r.state != MirrorState::Uninitialized || r.transfer.is_some();
     match !name.is_empty() && cluster.peers().iter().all(|peer| peer.name != *name) {
-        true => Peering::Cluster(cluster.offers().into_iter().find(|o| o.name == *name)),
-        false if name.is_empty() || begun || r.unhealthy_reason.is_none() => Peering::Done,
-        false if r.status == Doing::Quiesced => Peering::Done,
-        false => Peering::Svm,
+        true => PeeringStep::Cluster(cluster.offers().into_iter().find(|o| o.name == *name)),
+        false if name.is_empty() || begun || r.unhealthy_reason.is_none() => PeeringStep::Done,
+        false if r.status == Doing::Quiesced => PeeringStep::Done,
+        false => PeeringStep::Svm,
     }
 }
 
@@ -146,7 +146,7 @@ fn refused(failure: Failure) -> Box<ApiError> {
 }
 
 /// A request about the replications of a volume.
-pub struct Asked<'a> {
+pub struct ReplicationRequest<'a> {
     /// The state that all requests share.
     pub app: &'a AppState,
     /// The authenticated caller, with its role.
@@ -164,7 +164,7 @@ pub struct Asked<'a> {
 }
 
 /// Steps of a replication that are checked together.
-struct Planned {
+struct ReplicationPlan {
     verb: ReplicationVerb,
     id: String,
     /// Destination of the relationship that they change.
@@ -175,7 +175,7 @@ struct Planned {
 }
 
 /// A replication, as it is seen from one of its volumes.
-struct Seen {
+struct ReplicationView {
     relationship: Relationship,
     note: Note,
     source: String,
@@ -184,7 +184,7 @@ struct Seen {
 }
 
 /// Returns the volume that a path names, as its full name; by a peer's name where it is another's.
-fn named(path: &Path, view: &View) -> String {
+fn resolve_volume_name(path: &Path, view: &View) -> String {
     match view.volume_at(path) {
         Ok(Some(volume)) => volume.name.to_string(),
         _ => path.to_string(),
@@ -192,18 +192,18 @@ fn named(path: &Path, view: &View) -> String {
 }
 
 /// Returns a relationship as it is seen from `volume`.
-fn seen(relationship: Relationship, view: &View, volume: &VolumeName) -> Seen {
-    let source = named(&relationship.source, view);
-    Seen {
+fn seen(relationship: Relationship, view: &View, volume: &VolumeName) -> ReplicationView {
+    let source = resolve_volume_name(&relationship.source, view);
+    ReplicationView {
         note: note_of(&relationship),
         is_source: source == volume.to_string(),
         source,
-        destination: named(&relationship.destination, view),
+        destination: resolve_volume_name(&relationship.destination, view),
         relationship,
     }
 }
 
-fn seen_from(cluster: &dyn Cluster, view: &View, volume: &VolumeName) -> Vec<Seen> {
+fn seen_from(cluster: &dyn Cluster, view: &View, volume: &VolumeName) -> Vec<ReplicationView> {
     let own = volume.to_string();
     let all = cluster.replications(&path_of(volume)).into_iter();
     let all = all.map(|relationship| seen(relationship, view, volume));
@@ -239,7 +239,7 @@ fn mirror_state(r: &Relationship) -> &'static str {
     }
 }
 
-fn object(s: &Seen, place: &VolumeName, cluster: &dyn Cluster, at: Mounts) -> Object {
+fn object(s: &ReplicationView, place: &VolumeName, cluster: &dyn Cluster, at: Mounts) -> Object {
     let r = &s.relationship;
     let peering = peering(cluster, r);
     let mut out = Object::new();
@@ -252,9 +252,9 @@ fn object(s: &Seen, place: &VolumeName, cluster: &dyn Cluster, at: Mounts) -> Ob
     set("name", json!(format!("{own}/replications/{}", s.note.id)));
     let state = match (&peering, r.status) {
         (_, Doing::Breaking | Doing::Aborting) => "UPDATING",
-        (Peering::Cluster(_), _) => "PENDING_CLUSTER_PEERING",
-        (Peering::Svm, _) => "PENDING_SVM_PEERING",
-        (Peering::Done, _) => "READY",
+        (PeeringStep::Cluster(_), _) => "PENDING_CLUSTER_PEERING",
+        (PeeringStep::Svm, _) => "PENDING_SVM_PEERING",
+        (PeeringStep::Done, _) => "READY",
     };
     set("state", json!(state));
     set("stateDetails", json!(r.unhealthy_reason));
@@ -269,7 +269,7 @@ fn object(s: &Seen, place: &VolumeName, cluster: &dyn Cluster, at: Mounts) -> Ob
         "replicationSchedule",
         json!(schedule.map(|(word, _)| *word)),
     );
-    let pending = !matches!(peering, Peering::Done);
+    let pending = !matches!(peering, PeeringStep::Done);
     let mirror = if pending {
         "PENDING_PEERING"
     } else {
@@ -278,7 +278,7 @@ fn object(s: &Seen, place: &VolumeName, cluster: &dyn Cluster, at: Mounts) -> Ob
     set("mirrorState", json!(mirror));
     if pending {
         let offer = match &peering {
-            Peering::Cluster(offer) => offer.as_ref(),
+            PeeringStep::Cluster(offer) => offer.as_ref(),
             _ => None,
         };
         let details = peering_details(r, offer, listens(cluster, at));
@@ -314,7 +314,7 @@ fn object(s: &Seen, place: &VolumeName, cluster: &dyn Cluster, at: Mounts) -> Ob
             stats.insert("lastTransferError".to_owned(), json!(error));
         }
     }
-    if let Some(lag) = r.lag(cluster.now()) {
+    if let Some(lag) = r.lag(cluster.current_time()) {
         stats.insert("lagDuration".to_owned(), json!(format!("{lag}s")));
     }
     if !stats.is_empty() {
@@ -340,7 +340,7 @@ fn rfc3339(seconds: i64) -> Value {
     }
 }
 
-impl Asked<'_> {
+impl ReplicationRequest<'_> {
     fn cluster(&self) -> ApiResult<Arc<dyn Cluster>> {
         cluster(self.app, &self.actor)
     }
@@ -357,7 +357,7 @@ impl Asked<'_> {
     ///
     /// # Errors
     /// NOT_FOUND: there is no such volume.
-    pub async fn all(&self) -> ApiResult<Vec<Object>> {
+    pub async fn list_replications(&self) -> ApiResult<Vec<Object>> {
         self.there()?;
         let Ok(cluster) = self.cluster() else {
             return Ok(Vec::new());
@@ -376,7 +376,7 @@ impl Asked<'_> {
         format!("{}/replications/{id}", self.volume)
     }
 
-    async fn find(&self, id: &str) -> ApiResult<Seen> {
+    async fn find(&self, id: &str) -> ApiResult<ReplicationView> {
         self.there()?;
         let missing = || ApiError::not_found(&self.name(id));
         let cluster = self.cluster().map_err(|_| missing())?;
@@ -469,7 +469,7 @@ impl Asked<'_> {
                 .value()
                 .filter(|text| !text.is_empty()),
             labels: f.labels()?.value().unwrap_or_default(),
-            created: cluster.now(),
+            created: cluster.current_time(),
         };
         let target = f.take("destinationVolumeParameters").value();
         let target = required(target, "destinationVolumeParameters")?;
@@ -480,7 +480,7 @@ impl Asked<'_> {
         let volume = Mutation::CreateVolume(destination.clone(), made);
         let create = begins(path_of(&self.volume), &destination, (schedule, note), false);
         if self.only {
-            let planned = Planned {
+            let planned = ReplicationPlan {
                 verb: ReplicationVerb::Create,
                 id,
                 destination: path_of(&destination),
@@ -522,7 +522,7 @@ impl Asked<'_> {
     ///
     /// # Errors
     /// The refusal of the step that would be refused.
-    async fn check(&self, planned: &Planned) -> ApiResult<View> {
+    async fn check(&self, planned: &ReplicationPlan) -> ApiResult<View> {
         let control = self.app.control();
         let mut mutations = Vec::new();
         let mut side = None;
@@ -551,7 +551,7 @@ impl Asked<'_> {
     ///
     /// # Errors
     /// As [`Self::check`].
-    async fn foreseen(&self, planned: &Planned) -> ApiResult<Value> {
+    async fn foreseen(&self, planned: &ReplicationPlan) -> ApiResult<Value> {
         let view = self.check(planned).await?;
         let rows = &view.relations;
         // A reversal turns the relationship's row round.
@@ -564,7 +564,8 @@ impl Asked<'_> {
         let cluster = self.cluster()?;
         let shown = waiting(move || {
             let mut shown = None;
-            cluster.read(&mut |_, manager| shown = entry.as_ref().map(|e| manager.shown(e)));
+            cluster
+                .read(&mut |_, manager| shown = entry.as_ref().map(|e| manager.describe_entry(e)));
             shown
         });
         let response = match shown.await? {
@@ -681,7 +682,7 @@ impl Asked<'_> {
                 .value()
                 .filter(|text| !text.is_empty()),
             labels: f.labels()?.value().unwrap_or_default(),
-            created: cluster.now(),
+            created: cluster.current_time(),
         };
         let paired = cluster.peers().iter().any(|p| p.name == source.cluster);
         if !paired && !self.only && self.actor.role != Role::Admin {
@@ -700,7 +701,7 @@ impl Asked<'_> {
         let create = begins(source, &self.volume, (schedule, note), !paired);
         if self.only {
             let invite = invited.map(|(name, address)| manager::Verb::PeerInvite { name, address });
-            let planned = Planned {
+            let planned = ReplicationPlan {
                 verb: ReplicationVerb::Create,
                 id,
                 destination: path_of(&self.volume),
@@ -708,7 +709,7 @@ impl Asked<'_> {
                 steps: [create].into_iter().chain(invite).collect(),
             };
             let view = self.check(&planned).await?;
-            let asked = preview::Asked {
+            let asked = preview::PreviewOptions {
                 enums: self.enums,
                 language: self.language,
                 at: self.at,
@@ -789,7 +790,7 @@ impl Asked<'_> {
         steps: Vec<manager::Verb>,
     ) -> ApiResult<Value> {
         if self.only {
-            let planned = Planned {
+            let planned = ReplicationPlan {
                 verb,
                 id: id.to_owned(),
                 destination,
@@ -870,9 +871,9 @@ impl Asked<'_> {
         }
         let cluster = self.cluster()?;
         match peering(&*cluster, r) {
-            Peering::Cluster(_) => self.invite(&peer.cluster, address).await?,
-            Peering::Svm => self.change(first_transfer(&r.destination)).await?,
-            Peering::Done => {
+            PeeringStep::Cluster(_) => self.invite(&peer.cluster, address).await?,
+            PeeringStep::Svm => self.change(first_transfer(&r.destination)).await?,
+            PeeringStep::Done => {
                 let message = format!("'{}' is paired already", peer.cluster);
                 return Err(state(message));
             }
@@ -1004,7 +1005,7 @@ fn ontap_schedule(word: &str) -> ApiResult<String> {
 }
 
 /// Returns a pool by its full name, or by its id where the source is.
-fn pool_name(place: &Place, text: &str) -> ApiResult<Name> {
+fn pool_name(place: &LocationName, text: &str) -> ApiResult<Name> {
     let parts: Vec<&str> = text.split('/').collect();
     match parts.as_slice() {
         [id] => Ok(place.name(id)),
@@ -1015,7 +1016,7 @@ fn pool_name(place: &Place, text: &str) -> ApiResult<Name> {
             location,
             "storagePools",
             id,
-        ] => Ok(Place::new(project, location).name(id)),
+        ] => Ok(LocationName::new(project, location).name(id)),
         _ => Err(ApiError::field(
             "destinationVolumeParameters.storagePool",
             format!("Invalid storage pool '{}'", abbreviate(text)),
@@ -1035,12 +1036,12 @@ mod tests {
 
     #[test]
     fn pools_by_name_or_in_full() {
-        let place = Place::new("p", "l");
+        let place = LocationName::new("p", "l");
         assert_eq!(pool_name(&place, "a").unwrap(), place.name("a"));
         let other = "projects/p/locations/m/storagePools/b";
         assert_eq!(
             pool_name(&place, other).unwrap(),
-            Place::new("p", "m").name("b")
+            LocationName::new("p", "m").name("b")
         );
         assert!(pool_name(&place, "x/y").is_err());
     }

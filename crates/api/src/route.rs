@@ -26,7 +26,7 @@ pub enum Verb {
 
 impl Verb {
     /// Returns the verb of an HTTP method.
-    pub fn of(method: &axum::http::Method) -> Option<Verb> {
+    pub fn from_method(method: &axum::http::Method) -> Option<Verb> {
         match method.as_str() {
             // A reply to HEAD is one to GET without its body, which the listener leaves out.
             "GET" | "HEAD" => Some(Verb::Get),
@@ -471,7 +471,7 @@ pub static ROUTES: &[Route] = routes! {
 
 /// A request's path, found in the table.
 #[derive(Debug)]
-pub struct Matched {
+pub struct RouteMatch {
     /// The row that matched the path.
     pub route: &'static Route,
     /// The parts that the stars matched, in order; what `**` matched is one of them, with its
@@ -527,7 +527,7 @@ const VERSIONS: &[&str] = &["v1", "v1beta1", "v1alpha1", "v1p1alpha1"];
 ///
 /// # Errors
 /// See [`NoRoute`].
-pub fn find(verb: Option<Verb>, path: &str) -> Result<Matched, NoRoute> {
+pub fn find(verb: Option<Verb>, path: &str) -> Result<RouteMatch, NoRoute> {
     let rest = path.strip_prefix('/').unwrap_or(path);
     let (version, rest) = rest.split_once('/').ok_or(NoRoute::NoPath)?;
     if !VERSIONS.contains(&version) {
@@ -543,7 +543,7 @@ pub fn find(verb: Option<Verb>, path: &str) -> Result<Matched, NoRoute> {
     for route in ROUTES {
         if let Some(parts) = captures(route.path, &segments) {
             if Some(route.verb) == verb {
-                return Ok(Matched { route, parts });
+                return Ok(RouteMatch { route, parts });
             }
             other_method = true;
         }

@@ -22,7 +22,7 @@ const WRITE_TIME: Duration = Duration::from_secs(30);
 const LINGER: Duration = Duration::from_secs(1);
 
 /// A stream with its deadlines.
-pub struct Timed<S> {
+pub struct DeadlineStream<S> {
     stream: S,
     /// Bytes that were read before, to find out what is spoken.
     ahead: Vec<u8>,
@@ -32,14 +32,14 @@ pub struct Timed<S> {
     stuck: Option<Instant>,
     /// Until when the closed stream stays open.
     lingers: Option<Instant>,
-    /// Reading has no deadline of its own: see [`Timed::unhurried`].
+    /// Reading has no deadline of its own: see [`DeadlineStream::unhurried`].
     unhurried: bool,
 }
 
-impl<S> Timed<S> {
+impl<S> DeadlineStream<S> {
     /// Creates a stream with deadlines; `ahead` was read from `stream` already.
-    pub fn new(stream: S, ahead: Vec<u8>, slot: Arc<Slot>) -> Timed<S> {
-        Timed {
+    pub fn new(stream: S, ahead: Vec<u8>, slot: Arc<Slot>) -> DeadlineStream<S> {
+        DeadlineStream {
             stream,
             ahead,
             slot,
@@ -51,7 +51,7 @@ impl<S> Timed<S> {
     }
 
     /// Leaves the deadlines of reading to the caller, which can say goodbye to the peer.
-    pub fn unhurried(mut self) -> Timed<S> {
+    pub fn unhurried(mut self) -> DeadlineStream<S> {
         self.unhurried = true;
         self
     }
@@ -81,7 +81,7 @@ impl<S> Timed<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for DeadlineStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -114,7 +114,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for DeadlineStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -5,10 +5,10 @@
 //! volume is slow reads first.
 
 use serde_json::{Value, json};
-use weir_control::backend::{BindingLevel, Throttled};
+use weir_control::backend::{BindingLevel, ThrottleState};
 
 /// Returns the limit as a `weir.v1.ThroughputStatus`, in JSON.
-pub fn status(now: &Throttled) -> Value {
+pub fn status(now: &ThrottleState) -> Value {
     let mut status = serde_json::Map::new();
     status.insert("limitSource".to_owned(), json!(now.source));
     status.insert("waitingRequests".to_owned(), json!(now.waiting));

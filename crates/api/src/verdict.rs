@@ -135,14 +135,14 @@ mod tests {
             (&[], None),
         ] {
             let words = of_refusal(&refusal(numbers));
-            let english = words.as_ref().map(|words| words.of(Language::English));
+            let english = words.as_ref().map(|words| words.text(Language::English));
             assert_eq!(english, expected);
         }
     }
 
     #[test]
     fn a_volume_is_told_its_limit_and_where_that_comes_from() {
-        let says = |words: Words| words.of(Language::English).to_owned();
+        let says = |words: Words| words.text(Language::English).to_owned();
         assert_eq!(
             says(of_volume(Some(64.0), Some("EXTREME"))),
             "It fits: 64 MiB/s (EXTREME)."

@@ -71,7 +71,7 @@ impl Words {
     }
 
     /// Returns the text in a language.
-    pub fn of(&self, language: Language) -> &str {
+    pub fn text(&self, language: Language) -> &str {
         match language {
             Language::English => &self.english,
             Language::Japanese => &self.japanese,

@@ -68,7 +68,7 @@ async fn a_domain_is_made_listed_changed_and_deleted() {
         (&json!("new"), &json!("10.0.0.2"))
     );
     let (status, refused) = api
-        .ask(
+        .send_request(
             "PATCH",
             &format!("{one}?updateMask=username"),
             json!({"username": "other"}).to_string(),
@@ -88,7 +88,7 @@ async fn a_domain_is_made_listed_changed_and_deleted() {
         (&json!("other"), &json!("READY"))
     );
     let (status, _) = api
-        .ask(
+        .send_request(
             "PATCH",
             &format!("{one}?updateMask=domain"),
             json!({"domain": "example.org"}).to_string(),
@@ -103,7 +103,7 @@ async fn a_domain_is_made_listed_changed_and_deleted() {
     let missing =
         json!({"serviceLevel": "PREMIUM", "capacityGib": "2048", "activeDirectory": "no"});
     assert_eq!(
-        api.ask("POST", &format!("{pools}q"), missing.to_string())
+        api.send_request("POST", &format!("{pools}q"), missing.to_string())
             .await
             .0,
         404
@@ -114,13 +114,13 @@ async fn a_domain_is_made_listed_changed_and_deleted() {
         .done("POST", &format!("{PLACE}/volumes?volumeId=v"), volume)
         .await;
     assert_eq!(volume["activeDirectory"], one);
-    assert_eq!(api.ask("DELETE", &one, "").await.0, 400);
+    assert_eq!(api.send_request("DELETE", &one, "").await.0, 400);
     api.done("DELETE", &format!("{PLACE}/volumes/v"), json!({}))
         .await;
     api.done("DELETE", &format!("{PLACE}/storagePools/p"), json!({}))
         .await;
     api.done("DELETE", &one, json!({})).await;
-    assert_eq!(api.ask("GET", &one, "").await.0, 404);
+    assert_eq!(api.send_request("GET", &one, "").await.0, 404);
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn what_a_domain_refuses_is_said_and_a_volume_with_smb_has_to_wait() {
     .await;
     let volume = json!({"storagePool": "p", "shareName": "s", "capacityGib": "100", "protocols": ["NFSV3", "SMB"]});
     let volumes = format!("{PLACE}/volumes?volumeId=v");
-    let (status, refused) = api.ask("POST", &volumes, volume.to_string()).await;
+    let (status, refused) = api.send_request("POST", &volumes, volume.to_string()).await;
     assert_eq!(
         (status, &refused["error"]["status"]),
         (400, &json!("FAILED_PRECONDITION")),
@@ -188,7 +188,7 @@ async fn what_would_have_no_effect_is_refused_by_name() {
     ] {
         let mut body = domain(PASSWORD);
         body[field] = value;
-        let (status, refused) = api.ask("POST", &all, body.to_string()).await;
+        let (status, refused) = api.send_request("POST", &all, body.to_string()).await;
         assert_eq!(status, 400, "{field}: {refused}");
         assert!(refused.to_string().contains(field), "{field}: {refused}");
     }

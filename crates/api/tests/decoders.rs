@@ -13,7 +13,7 @@ use weir_api::query::Query;
 use weir_api::route::{self, Verb};
 use weir_api::schema::{Field, Kind, Message, filestore, netapp};
 use weir_api::{active_directory, filestore as to_filestore, netapp as to_netapp};
-use weir_control::Place;
+use weir_control::LocationName;
 
 fn roots() -> Vec<&'static Message> {
     vec![
@@ -110,7 +110,7 @@ fn some_message() -> BoxedStrategy<(&'static Message, Value)> {
 
 /// Everything behind the decoder that reads a message.
 fn into_model(object: &Object) {
-    let place = Place::local();
+    let place = LocationName::local();
     let current = Object::new();
     drop(to_netapp::new_pool(&place, object.clone()));
     drop(to_netapp::pool_change(&place, object.clone(), &current));

@@ -71,7 +71,7 @@ async fn what_nobody_would_keep_is_refused_by_name() {
     ] {
         let path = format!("{PLACE}/{collection}?{}=x", parameter(collection));
         let body = with(collection, &json!({field: value}));
-        let (status, answer) = api.ask("POST", &path, body.to_string()).await;
+        let (status, answer) = api.send_request("POST", &path, body.to_string()).await;
         assert_eq!(status, 400, "{collection}.{field}: {answer}");
         let message = answer["error"]["message"].as_str().unwrap();
         let word = match field {
@@ -99,7 +99,7 @@ async fn what_nobody_would_keep_is_refused_by_name() {
         ),
     ] {
         let (status, answer) = api
-            .ask("PATCH", &format!("{PLACE}/{path}"), body.to_string())
+            .send_request("PATCH", &format!("{PLACE}/{path}"), body.to_string())
             .await;
         assert_eq!(status, 400, "{path}: {answer}");
     }
@@ -144,10 +144,10 @@ async fn volumes_of_smb_are_made_changed_and_mounted() {
         "volumes",
         &json!({"protocols": ["SMB"], "shareName": "WIN"}),
     );
-    let (status, answer) = api.ask("POST", &path, taken.to_string()).await;
+    let (status, answer) = api.send_request("POST", &path, taken.to_string()).await;
     assert_eq!(status, 409, "{answer}");
     let (status, answer) = api
-        .ask(
+        .send_request(
             "PATCH",
             &format!("{PLACE}/volumes/both?updateMask=smbSettings,protocols"),
             json!({"protocols": ["NFSV3"]}).to_string(),

@@ -18,7 +18,7 @@ use support::{Api, PLACE, pool, volume};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tower::ServiceExt as _;
 use weir_api::Access;
-use weir_api::fleet::{Members, Reservation, Room, Stream, Way, router, serve};
+use weir_api::fleet::{AggregateSpace, Members, Reservation, Stream, Way, router, serve};
 use weir_api::live::{Condition, ConditionKind, Live, Severity};
 use weir_api::serve_daemon;
 use weir_base::ManualClock;
@@ -93,7 +93,7 @@ impl Cluster {
     }
 
     /// Asks a node that has not seen anything yet.
-    async fn ask(self: &Arc<Self>, method: &str, path: &str, body: Value) -> (u16, Value) {
+    async fn send_request(self: &Arc<Self>, method: &str, path: &str, body: Value) -> (u16, Value) {
         let (status, _, body) = self.ask_with(method, path, body, &[], true).await;
         (status, body)
     }
@@ -133,7 +133,7 @@ impl Cluster {
     }
 
     async fn ok(self: &Arc<Self>, method: &str, path: &str, body: Value) -> Value {
-        let (status, answer) = self.ask(method, path, body).await;
+        let (status, answer) = self.send_request(method, path, body).await;
         assert_eq!(status, 200, "{method} {path}: {answer}");
         assert_eq!(answer.get("error"), None, "{method} {path}: {answer}");
         answer
@@ -180,7 +180,7 @@ impl Members for Cluster {
         })
     }
 
-    fn place(&self, rooms: &[Room]) -> Result<String, String> {
+    fn place(&self, rooms: &[AggregateSpace]) -> Result<String, String> {
         let best = rooms.iter().max_by_key(|room| room.free);
         best.map(|room| room.aggregate.clone())
             .ok_or("none".to_owned())
@@ -199,7 +199,7 @@ impl Members for Cluster {
     }
 
     fn holder(&self, token: &TokenHash) -> Option<(Arc<str>, Role)> {
-        let is = |secret: &str| *token == TokenHash::of(secret);
+        let is = |secret: &str| *token == TokenHash::from_secret(secret);
         match () {
             () if is("edits") => Some(("ed".into(), Role::Editor)),
             () if is("views") => Some(("vi".into(), Role::Viewer)),
@@ -248,8 +248,11 @@ fn new_pool(aggregate: Option<&str>) -> Value {
     body
 }
 
-async fn has(server: &Server, path: &str) -> bool {
-    let (status, _) = server.api.ask("GET", &format!("{PLACE}/{path}"), "").await;
+async fn has_resource(server: &Server, path: &str) -> bool {
+    let (status, _) = server
+        .api
+        .send_request("GET", &format!("{PLACE}/{path}"), "")
+        .await;
     status == 200
 }
 
@@ -260,16 +263,18 @@ async fn new_resources_are_placed_and_found_again_at_any_node() {
     cluster
         .ok("POST", "storagePools?storagePoolId=big", new_pool(None))
         .await;
-    assert!(has(b, "storagePools/big").await && !has(a, "storagePools/big").await);
+    assert!(
+        has_resource(b, "storagePools/big").await && !has_resource(a, "storagePools/big").await
+    );
     cluster
         .ok("POST", "storagePools?storagePoolId=mq", new_pool(Some("a")))
         .await;
-    assert!(has(a, "storagePools/mq").await);
+    assert!(has_resource(a, "storagePools/mq").await);
     // A volume goes where its pool is.
     let made = cluster
         .ok("POST", "volumes?volumeId=v1", volume("v1"))
         .await;
-    assert!(has(a, "volumes/v1").await);
+    assert!(has_resource(a, "volumes/v1").await);
     // Its operation, and it, at a node that knows nothing of them.
     let operation = made["name"].as_str().unwrap();
     let found = cluster
@@ -289,7 +294,7 @@ async fn new_resources_are_placed_and_found_again_at_any_node() {
     cluster
         .ok("DELETE", "volumes/v1?force=true", Value::Null)
         .await;
-    let (status, answer) = cluster.ask("GET", "volumes/v1", Value::Null).await;
+    let (status, answer) = cluster.send_request("GET", "volumes/v1", Value::Null).await;
     assert_eq!(
         (status, &answer["error"]["status"]),
         (404, &json!("NOT_FOUND"))
@@ -305,17 +310,17 @@ async fn a_name_of_another_aggregate_is_taken() {
     cluster.reserved.lock().unwrap().clear();
     let again = new_pool(Some("b"));
     let (status, answer) = cluster
-        .ask("POST", "storagePools?storagePoolId=p", again.clone())
+        .send_request("POST", "storagePools?storagePoolId=p", again.clone())
         .await;
     assert_eq!(
         (status, &answer["error"]["status"]),
         (409, &json!("ALREADY_EXISTS")),
         "{answer}"
     );
-    assert!(!has(cluster.server("b"), "storagePools/p").await);
+    assert!(!has_resource(cluster.server("b"), "storagePools/p").await);
     // Another request creates it at this moment.
     let (status, answer) = cluster
-        .ask("POST", "storagePools?storagePoolId=p", again)
+        .send_request("POST", "storagePools?storagePoolId=p", again)
         .await;
     assert_eq!(
         (status, &answer["error"]["status"]),
@@ -324,7 +329,7 @@ async fn a_name_of_another_aggregate_is_taken() {
     );
     let wrong = new_pool(Some("c"));
     let (status, answer) = cluster
-        .ask("POST", "storagePools?storagePoolId=q", wrong)
+        .send_request("POST", "storagePools?storagePoolId=q", wrong)
         .await;
     assert_eq!(
         (status, &answer["error"]["status"]),
@@ -332,7 +337,7 @@ async fn a_name_of_another_aggregate_is_taken() {
     );
     // A resource that others will refer to has to say where it is.
     let (status, _) = cluster
-        .ask("POST", "backupVaults?backupVaultId=v", json!({}))
+        .send_request("POST", "backupVaults?backupVaultId=v", json!({}))
         .await;
     assert_eq!(status, 400);
 }
@@ -369,7 +374,7 @@ async fn lists_are_merged_page_by_page() {
     let filtered = "storagePools?filter=description%3Dd1";
     assert_eq!(cluster.names(filtered).await, ["p1", "p3"]);
     let (status, _) = cluster
-        .ask("GET", "storagePools?filter=(", Value::Null)
+        .send_request("GET", "storagePools?filter=(", Value::Null)
         .await;
     assert_eq!(status, 400);
     assert_eq!(cluster.names("operations").await.len(), 5);
@@ -409,7 +414,7 @@ async fn an_aggregate_that_is_away_is_said_to_be() {
         ("GET", "volumes/unknown", Value::Null),
         ("POST", "storagePools?storagePoolId=new", new_pool(None)),
     ] {
-        let (status, answer) = cluster.ask(method, path, body).await;
+        let (status, answer) = cluster.send_request(method, path, body).await;
         let error = &answer["error"];
         assert_eq!(
             (status, &error["status"]),
@@ -422,7 +427,13 @@ async fn an_aggregate_that_is_away_is_said_to_be() {
         );
     }
     cluster.set_away("a", true);
-    assert_eq!(cluster.ask("GET", "storagePools", Value::Null).await.0, 503);
+    assert_eq!(
+        cluster
+            .send_request("GET", "storagePools", Value::Null)
+            .await
+            .0,
+        503
+    );
 }
 
 #[tokio::test]
@@ -434,7 +445,7 @@ async fn without_the_tables_everything_goes_on_but_placement() {
     let why = "PostgreSQL has not answered for 5 s: refused";
     *cluster.outage.lock().unwrap() = Some(why.to_owned());
     let (status, answer) = cluster
-        .ask("POST", "storagePools?storagePoolId=x", new_pool(None))
+        .send_request("POST", "storagePools?storagePoolId=x", new_pool(None))
         .await;
     let message = answer["error"]["message"].as_str().unwrap();
     assert_eq!(status, 503);
@@ -492,8 +503,13 @@ async fn a_server_can_be_asked_by_its_aggregate() {
     assert_eq!(cluster.names(&list("b")).await, ["p"]);
     let own = cluster.ok("GET", &list("a"), Value::Null).await;
     assert_eq!(own, json!({}));
-    assert_eq!(cluster.ask("GET", &list("c"), Value::Null).await.0, 404);
-    let (status, answer) = cluster.ask("GET", "/v1/auditEntries", Value::Null).await;
+    assert_eq!(
+        cluster.send_request("GET", &list("c"), Value::Null).await.0,
+        404
+    );
+    let (status, answer) = cluster
+        .send_request("GET", "/v1/auditEntries", Value::Null)
+        .await;
     assert_eq!(status, 400, "{answer}");
     cluster
         .ok("GET", "/aggregates/a/v1/auditEntries", Value::Null)
@@ -517,7 +533,7 @@ async fn the_cluster_describes_itself() {
     let conditions = cluster.ok("GET", "/v1/conditions", Value::Null).await;
     assert_eq!(conditions["severity"], "WARNING", "{conditions}");
     assert_eq!(conditions["conditions"][0]["resource"], "aggregates/a");
-    let (status, metrics) = cluster.ask("GET", "/metrics", Value::Null).await;
+    let (status, metrics) = cluster.send_request("GET", "/metrics", Value::Null).await;
     assert_eq!(status, 200);
     assert!(
         metrics
@@ -526,15 +542,21 @@ async fn the_cluster_describes_itself() {
             .starts_with("weir_cluster_leads 1\n")
     );
     let (status, answer) = cluster
-        .ask("POST", "/v1/tokens?tokenId=t", json!({"role": "ADMIN"}))
+        .send_request("POST", "/v1/tokens?tokenId=t", json!({"role": "ADMIN"}))
         .await;
     assert_eq!(status, 503, "{answer}");
     assert_eq!(
-        cluster.ask("DELETE", "/v1/tokens/t", Value::Null).await.0,
+        cluster
+            .send_request("DELETE", "/v1/tokens/t", Value::Null)
+            .await
+            .0,
         200
     );
     assert_eq!(
-        cluster.ask("DELETE", "/v1/tokens/u", Value::Null).await.0,
+        cluster
+            .send_request("DELETE", "/v1/tokens/u", Value::Null)
+            .await
+            .0,
         404
     );
 }
@@ -585,18 +607,23 @@ async fn records_of_all_servers_are_one_list_of_ontap() {
     let path = format!("/api/storage/volumes/{}", b2["uuid"].as_str().unwrap());
     assert_eq!(cluster.ok("GET", &path, Value::Null).await["name"], "b2");
     let comment = json!({"comment": "changed"});
-    let (status, answer) = cluster.ask("PATCH", &path, comment).await;
+    let (status, answer) = cluster.send_request("PATCH", &path, comment).await;
     assert!(status < 300, "{answer}");
     let unknown = "/api/storage/volumes/00000000-0000-0000-0000-000000000000";
-    assert_eq!(cluster.ask("GET", unknown, Value::Null).await.0, 404);
+    assert_eq!(
+        cluster.send_request("GET", unknown, Value::Null).await.0,
+        404
+    );
     // A new one has to say where it goes.
     let nowhere = json!({"name": "new", "size": 1 << 30, "svm": {"name": "SVM"}});
-    let (status, answer) = cluster.ask("POST", "/api/storage/volumes", nowhere).await;
+    let (status, answer) = cluster
+        .send_request("POST", "/api/storage/volumes", nowhere)
+        .await;
     assert_eq!(status, 400, "{answer}");
     cluster.set_away("b", true);
     assert_eq!(
         cluster
-            .ask("GET", "/api/storage/volumes", Value::Null)
+            .send_request("GET", "/api/storage/volumes", Value::Null)
             .await
             .0,
         503

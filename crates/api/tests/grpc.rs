@@ -13,7 +13,7 @@ use support::{Api, PLACE, furnished};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use weir_api::{Access, Refused, serve};
+use weir_api::{Access, ListenError, serve};
 
 const LIST: &str = "/google.cloud.netapp.v1.NetApp/ListVolumes";
 const GET: &str = "/google.cloud.netapp.v1.NetApp/GetVolume";
@@ -22,7 +22,7 @@ struct Server {
     api: Api,
     address: SocketAddr,
     end: Option<oneshot::Sender<()>>,
-    serving: JoinHandle<Result<(), Refused>>,
+    serving: JoinHandle<Result<(), ListenError>>,
 }
 
 impl Server {
@@ -68,14 +68,14 @@ impl Server {
     }
 
     /// The reply to a call with this body.
-    async fn ask(&self, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Reply {
+    async fn send_call(&self, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Reply {
         let (mut client, _connection) = self.connect().await;
         let (reply, mut sent) = client
             .send_request(self.call(path, headers), false)
             .unwrap();
         // A call that is refused by its head may be reset before its body is sent.
         drop(sent.send_data(body.into(), true));
-        Reply::of(reply.await.unwrap()).await
+        Reply::from_response(reply.await.unwrap()).await
     }
 }
 
@@ -87,7 +87,7 @@ struct Reply {
 }
 
 impl Reply {
-    async fn of(reply: Response<h2::RecvStream>) -> Reply {
+    async fn from_response(reply: Response<h2::RecvStream>) -> Reply {
         let (head, mut stream) = reply.into_parts();
         let mut body = Vec::new();
         while let Some(part) = stream.data().await {
@@ -127,7 +127,7 @@ fn text(value: &str) -> Vec<u8> {
 #[tokio::test]
 async fn a_call_is_answered_by_a_message_and_trailers() {
     let server = Server::start().await;
-    let reply = server.ask(LIST, &[], text(PLACE)).await;
+    let reply = server.send_call(LIST, &[], text(PLACE)).await;
     assert_eq!(reply.http, 200);
     assert_eq!(reply.head["content-type"], "application/grpc");
     assert_eq!(reply.status(), (0, ""));
@@ -139,7 +139,7 @@ async fn a_call_is_answered_by_a_message_and_trailers() {
     // Other names of the media type.
     for kind in ["application/grpc+proto", "application/grpc;x=y"] {
         let reply = server
-            .ask(LIST, &[("content-type", kind)], text(PLACE))
+            .send_call(LIST, &[("content-type", kind)], text(PLACE))
             .await;
         assert_eq!(reply.status().0, 0);
     }
@@ -175,7 +175,7 @@ async fn refusals_are_trailers_only_and_name_the_fault() {
             "another site",
         ),
     ] {
-        let reply = server.ask(path, headers, body).await;
+        let reply = server.send_call(path, headers, body).await;
         let (status, message) = reply.status();
         assert_eq!((reply.http, status), (200, code), "{path}: {message}");
         assert!(message.contains(words), "{message}");
@@ -188,10 +188,15 @@ async fn refusals_are_trailers_only_and_name_the_fault() {
     let mut foreign = server.call(LIST, &[]);
     *foreign.uri_mut() = format!("http://evil.example{LIST}").parse().unwrap();
     let (reply, _) = client.send_request(foreign, true).unwrap();
-    assert_eq!(Reply::of(reply.await.unwrap()).await.status().0, 7);
+    assert_eq!(
+        Reply::from_response(reply.await.unwrap()).await.status().0,
+        7
+    );
     // What is no call at all.
     for kind in ["application/json", "application/grpc-web", "text/plain"] {
-        let reply = server.ask(LIST, &[("content-type", kind)], body()).await;
+        let reply = server
+            .send_call(LIST, &[("content-type", kind)], body())
+            .await;
         assert_eq!(reply.http, 415, "{kind}");
     }
 }
@@ -202,7 +207,7 @@ async fn a_deadline_ends_a_call_whose_message_does_not_come() {
     let (mut client, _connection) = server.connect().await;
     let call = server.call(LIST, &[("grpc-timeout", "50m")]);
     let (reply, _sent) = client.send_request(call, false).unwrap();
-    let reply = Reply::of(reply.await.unwrap()).await;
+    let reply = Reply::from_response(reply.await.unwrap()).await;
     assert_eq!(reply.status().0, 4, "{}", reply.status().1);
 }
 
@@ -213,14 +218,17 @@ async fn calls_share_a_connection_and_more_than_are_allowed_wait() {
     // The client knows how many calls it may begin once a reply is there.
     let (reply, mut sent) = client.send_request(server.call(LIST, &[]), false).unwrap();
     sent.send_data(text(PLACE).into(), true).unwrap();
-    assert_eq!(Reply::of(reply.await.unwrap()).await.status().0, 0);
+    assert_eq!(
+        Reply::from_response(reply.await.unwrap()).await.status().0,
+        0
+    );
     let mut replies = Vec::new();
     for _ in 0..100 {
         client = client.ready().await.unwrap();
         let (reply, mut sent) = client.send_request(server.call(LIST, &[]), false).unwrap();
         sent.send_data(text(PLACE).into(), true).unwrap();
         replies.push(tokio::spawn(async move {
-            Reply::of(reply.await.unwrap()).await
+            Reply::from_response(reply.await.unwrap()).await
         }));
     }
     for reply in replies {
@@ -250,13 +258,13 @@ async fn resets_without_end_end_the_connection() {
             sent += 1;
         }
         if sent % 3000 == 0 {
-            assert_eq!(server.ask(LIST, &[], text(PLACE)).await.status().0, 0);
+            assert_eq!(server.send_call(LIST, &[], text(PLACE)).await.status().0, 0);
         }
         if connection.is_finished() {
             break;
         }
     }
-    assert_eq!(server.ask(LIST, &[], text(PLACE)).await.status().0, 0);
+    assert_eq!(server.send_call(LIST, &[], text(PLACE)).await.status().0, 0);
 }
 
 #[tokio::test]
@@ -268,13 +276,19 @@ async fn the_end_waits_for_calls_and_says_goodbye_to_idle_connections() {
     // Both connections are accepted, and the call is begun, once a reply to another one is there.
     let (other, mut sent) = busy.send_request(server.call(LIST, &[]), false).unwrap();
     sent.send_data(text(PLACE).into(), true).unwrap();
-    assert_eq!(Reply::of(other.await.unwrap()).await.status().0, 0);
+    assert_eq!(
+        Reply::from_response(other.await.unwrap()).await.status().0,
+        0
+    );
     drop(server.end.take());
     let ended = tokio::time::timeout(Duration::from_secs(20), idle_connection).await;
     assert!(ended.unwrap().unwrap().is_ok(), "GOAWAY says no error");
     drop(idle);
     body.send_data(text(PLACE).into(), true).unwrap();
-    assert_eq!(Reply::of(reply.await.unwrap()).await.status().0, 0);
+    assert_eq!(
+        Reply::from_response(reply.await.unwrap()).await.status().0,
+        0
+    );
     drop(busy);
     drop(busy_connection);
     let ended = tokio::time::timeout(Duration::from_secs(20), &mut server.serving).await;
@@ -300,12 +314,12 @@ async fn waiting_for_an_operation_is_bounded() {
     // Field 2: a Duration of 1,000,000 ns.
     waited.extend_from_slice(&[0x12, 4, 0x10, 0xc0, 0x84, 0x3d]);
     waited[4] += 6;
-    let reply = server.ask(WAIT, &[], waited).await;
+    let reply = server.send_call(WAIT, &[], waited).await;
     assert_eq!(reply.status(), (0, ""));
     let shown = String::from_utf8_lossy(&reply.body).into_owned();
     assert!(shown.contains(name) && !shown.contains("google.cloud.netapp.v1.Volume\u{12}"));
     let reply = server
-        .ask(WAIT, &[("grpc-timeout", "50m")], text(name))
+        .send_call(WAIT, &[("grpc-timeout", "50m")], text(name))
         .await;
     assert_eq!(reply.status().0, 4, "{}", reply.status().1);
     server.api.node.revive();

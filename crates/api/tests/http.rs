@@ -98,7 +98,7 @@ async fn a_pool_and_its_volume_from_beginning_to_end() {
         json!({})
     );
     assert_eq!(api.ok("DELETE", name, "").await, json!({}));
-    assert_eq!(api.ask("GET", name, "").await.0, 404);
+    assert_eq!(api.send_request("GET", name, "").await.0, 404);
 }
 
 #[tokio::test]
@@ -475,7 +475,7 @@ async fn every_bad_input_is_refused_in_the_apis_shape_and_changes_nothing() {
     ];
     for (method, path, body, code, status) in cases {
         let shown: String = body.chars().take(100).collect();
-        let (got, answer) = api.ask(method, &path, body).await;
+        let (got, answer) = api.send_request(method, &path, body).await;
         let e = &answer["error"];
         assert_eq!(
             (got, e["status"].as_str()),
@@ -633,7 +633,7 @@ async fn tokens_and_roles() {
 #[tokio::test]
 async fn metrics_and_descriptions_are_served() {
     let api = Api::new().await;
-    assert_eq!(api.ask("GET", "/metrics", "").await.0, 404);
+    assert_eq!(api.send_request("GET", "/metrics", "").await.0, 404);
     let state = api.state.clone().with_metrics(std::sync::Arc::new(|| {
         Box::new(std::iter::once("weir_up 1\n".to_owned()))
     }));
@@ -692,20 +692,20 @@ async fn masks_that_name_single_labels_do_not_undo_each_other() {
 
 #[tokio::test]
 async fn a_description_names_the_limit_that_binds_now() {
-    use weir_control::backend::{BindingLevel, Throttled};
+    use weir_control::backend::{BindingLevel, ThrottleState};
     let api = furnished().await;
     let key = |name: &str| {
         let view = api.control.view();
-        let place = weir_control::Place::new("p1", "us-central1");
+        let place = weir_control::LocationName::new("p1", "us-central1");
         let volume = view.volume(&place.volume(name));
         let found = volume.or_else(|| view.volume(&place.instance(name)));
         found.map(|v| v.key.to_string())
     };
-    let free = Throttled {
+    let free = ThrottleState {
         source: "PREMIUM, manual: 128 MiB/s".to_owned(),
-        ..Throttled::default()
+        ..ThrottleState::default()
     };
-    let held = Throttled {
+    let held = ThrottleState {
         binding: Some((BindingLevel::Client, weir_qos::Limit::ReadOps)),
         waiting: 12,
         ..free.clone()
@@ -737,7 +737,10 @@ async fn a_description_names_the_limit_that_binds_now() {
         body["description"] = json!("slow");
         api.done("PATCH", &masked, body.clone()).await;
         let masked = format!("{path}?updateMask=throughputStatus");
-        assert_eq!(api.ask("PATCH", &masked, body.to_string()).await.0, 400);
+        assert_eq!(
+            api.send_request("PATCH", &masked, body.to_string()).await.0,
+            400
+        );
     }
 }
 
@@ -779,7 +782,9 @@ async fn a_mask_of_everything_takes_back_what_was_read() {
     }
     // A resource that cannot be without a field is refused, and the field is named.
     let masked = format!("{PLACE}/volumes/v1?updateMask=*");
-    let (status, answer) = api.ask("PATCH", &masked, r#"{"description": "x"}"#).await;
+    let (status, answer) = api
+        .send_request("PATCH", &masked, r#"{"description": "x"}"#)
+        .await;
     assert_eq!(
         (
             status,
@@ -821,7 +826,7 @@ async fn an_instances_capacity_of_v1beta1() {
     }
     let both = json!({"tier": "BASIC_HDD", "capacityGb": "1024", "fileShares": [{"name": "t", "capacityGb": "2048"}]});
     let (status, answer) = api
-        .ask(
+        .send_request(
             "POST",
             &format!("{instances}?instanceId=j"),
             both.to_string(),

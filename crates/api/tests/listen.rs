@@ -11,7 +11,7 @@ use support::Api;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
-use weir_api::{Access, Refused, serve};
+use weir_api::{Access, ListenError, serve};
 
 #[tokio::test]
 async fn without_tokens_only_loopback_is_served() {
@@ -25,7 +25,7 @@ async fn without_tokens_only_loopback_is_served() {
     )
     .await;
     let refused = refused.unwrap_err();
-    assert!(matches!(refused, Refused::Open(_)));
+    assert!(matches!(refused, ListenError::Open(_)));
     assert!(refused.to_string().contains("--api-tls"), "{refused}");
 }
 

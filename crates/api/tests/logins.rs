@@ -12,7 +12,7 @@ use tower::ServiceExt as _;
 use weir_api::Gate;
 use weir_control::{Actor, Role};
 
-async fn ask(
+async fn send_request(
     api: &Api,
     gate: Gate,
     method: &str,
@@ -50,7 +50,8 @@ async fn token(api: &Api, name: &str, role: Role) -> String {
 /// Signs in, and returns the cookie as browsers send it.
 async fn sign_in(api: &Api, token: &str) -> String {
     let body = format!(r#"{{"token": "{token}"}}"#);
-    let (status, headers, text) = ask(api, Gate::Tokens, "POST", "/v1/logins", &[], &body).await;
+    let (status, headers, text) =
+        send_request(api, Gate::Tokens, "POST", "/v1/logins", &[], &body).await;
     assert_eq!(status, 200, "{text}");
     assert!(!text.contains(token));
     let set = headers["set-cookie"].to_str().unwrap().to_owned();
@@ -75,10 +76,10 @@ async fn a_cookie_has_the_role_of_its_token_and_ends_with_it() {
         ("cookie", cookie.as_str()),
         ("sec-fetch-site", "same-origin"),
     ];
-    let get = || ask(&api, Gate::Tokens, "GET", &volumes, &with[..1], "");
+    let get = || send_request(&api, Gate::Tokens, "GET", &volumes, &with[..1], "");
     assert_eq!(get().await.0, 200);
     let body = support::pool().to_string();
-    let (status, _, text) = ask(&api, Gate::Tokens, "POST", &pools, &with, &body).await;
+    let (status, _, text) = send_request(&api, Gate::Tokens, "POST", &pools, &with, &body).await;
     assert_eq!((status, text.contains("ROLE_INSUFFICIENT")), (403, true));
     api.control
         .revoke_token("v", &Actor::local())
@@ -87,7 +88,7 @@ async fn a_cookie_has_the_role_of_its_token_and_ends_with_it() {
     assert_eq!(get().await.0, 401);
     // Neither the token nor a cookie of one's own making.
     let forged = format!("__Host-weir={}", "0".repeat(64));
-    let (status, _, text) = ask(
+    let (status, _, text) = send_request(
         &api,
         Gate::Tokens,
         "GET",
@@ -111,12 +112,13 @@ async fn a_cookie_ends_with_the_time_of_its_token() {
     let bearer = format!("Bearer {secret}");
     let with = [("cookie", cookie.as_str()), ("authorization", &bearer)];
     for one in &with {
-        let (status, ..) = ask(&api, Gate::Tokens, "GET", &volumes, &[*one], "").await;
+        let (status, ..) = send_request(&api, Gate::Tokens, "GET", &volumes, &[*one], "").await;
         assert_eq!(status, 200, "{}", one.0);
     }
     api.clock.advance(Duration::from_secs(1800));
     for one in &with {
-        let (status, _, text) = ask(&api, Gate::Tokens, "GET", &volumes, &[*one], "").await;
+        let (status, _, text) =
+            send_request(&api, Gate::Tokens, "GET", &volumes, &[*one], "").await;
         assert_eq!(
             (status, text.contains("TOKEN_EXPIRED")),
             (401, true),
@@ -135,7 +137,7 @@ async fn a_cookie_ends_with_the_time_of_its_token() {
         "1h",
     ] {
         let body = format!(r#"{{"role": "VIEWER", "ttl": "{wrong}"}}"#);
-        let (status, text) = api.ask("POST", "tokens?tokenId=wrong", body).await;
+        let (status, text) = api.send_request("POST", "tokens?tokenId=wrong", body).await;
         assert_eq!(status, 400, "{wrong}: {text}");
     }
 }
@@ -151,7 +153,7 @@ async fn wrong_bearer_tokens_are_counted_and_right_ones_go_on() {
     let get = async |token: &str| {
         let bearer = format!("Bearer {token}");
         let with = [("authorization", bearer.as_str())];
-        ask(&api, Gate::Tokens, "GET", &volumes, &with, "").await
+        send_request(&api, Gate::Tokens, "GET", &volumes, &with, "").await
     };
     assert_eq!(get(&used).await.0, 200);
     let wrong = format!("weir_{}", "0".repeat(64));
@@ -167,13 +169,14 @@ async fn wrong_bearer_tokens_are_counted_and_right_ones_go_on() {
     assert!((1..=60).contains(&after), "{after}");
     let bearer = format!("Bearer {wrong}");
     let with = [("authorization", bearer.as_str())];
-    let (status, headers, _) = ask(&api, Gate::Tokens, "GET", "/api/cluster", &with, "").await;
+    let (status, headers, _) =
+        send_request(&api, Gate::Tokens, "GET", "/api/cluster", &with, "").await;
     assert_eq!((status, headers.contains_key("retry-after")), (429, true));
     // A token that has been right at this address goes on; another one waits, and so does a sign-in
     // with it.
     assert_eq!((get(&used).await.0, get(&fresh).await.0), (200, 429));
     let body = format!(r#"{{"token": "{fresh}"}}"#);
-    let (status, ..) = ask(&api, Gate::Tokens, "POST", "/v1/logins", &[], &body).await;
+    let (status, ..) = send_request(&api, Gate::Tokens, "POST", "/v1/logins", &[], &body).await;
     assert_eq!(status, 429);
     api.clock.advance(Duration::from_secs(60));
     assert_eq!(get(&fresh).await.0, 200);
@@ -189,7 +192,7 @@ async fn a_sign_in_ends_after_twelve_hours_and_by_signing_out() {
     let get = |cookie: String| {
         let (api, path) = (&api, &volumes);
         async move {
-            ask(api, Gate::Tokens, "GET", path, &[("cookie", &cookie)], "")
+            send_request(api, Gate::Tokens, "GET", path, &[("cookie", &cookie)], "")
                 .await
                 .0
         }
@@ -199,13 +202,14 @@ async fn a_sign_in_ends_after_twelve_hours_and_by_signing_out() {
         ("sec-fetch-site", "same-origin"),
     ];
     assert_eq!(
-        ask(&api, Gate::Tokens, "DELETE", "/v1/logins", &out[..1], "")
+        send_request(&api, Gate::Tokens, "DELETE", "/v1/logins", &out[..1], "")
             .await
             .0,
         403
     );
     assert_eq!(get(first.clone()).await, 200);
-    let (status, headers, _) = ask(&api, Gate::Tokens, "DELETE", "/v1/logins", &out, "").await;
+    let (status, headers, _) =
+        send_request(&api, Gate::Tokens, "DELETE", "/v1/logins", &out, "").await;
     assert_eq!(status, 200);
     assert!(
         headers["set-cookie"]
@@ -249,7 +253,8 @@ async fn changes_by_cookie_come_from_a_page_of_this_server() {
             ("POST", "/v1/tokens?tokenId=x".to_owned()),
             ("POST", "/api/snapmirror/policies".to_owned()),
         ] {
-            let (status, _, text) = ask(&api, Gate::Tokens, method, &path, &headers, &body).await;
+            let (status, _, text) =
+                send_request(&api, Gate::Tokens, method, &path, &headers, &body).await;
             assert_eq!(status, 403, "{method} {path} {foreign:?}: {text}");
         }
     }
@@ -260,7 +265,8 @@ async fn changes_by_cookie_come_from_a_page_of_this_server() {
     ] {
         let headers = [("cookie", cookie.as_str()), own];
         let path = format!("/v1/{PLACE}/storagePools?storagePoolId=n&validateOnly=true");
-        let (status, _, text) = ask(&api, Gate::Tokens, "POST", &path, &headers, &body).await;
+        let (status, _, text) =
+            send_request(&api, Gate::Tokens, "POST", &path, &headers, &body).await;
         assert_eq!(status, 200, "{own:?}: {text}");
     }
 }
@@ -291,7 +297,7 @@ async fn wrong_tokens_are_refused_and_slowed_down() {
     let try_it = |body: String| {
         let api = &api;
         async move {
-            ask(api, Gate::Tokens, "POST", "/v1/logins", &[], &body)
+            send_request(api, Gate::Tokens, "POST", "/v1/logins", &[], &body)
                 .await
                 .0
         }
@@ -317,7 +323,8 @@ async fn on_loopback_nobody_signs_in() {
     let api = furnished().await;
     let host = [("x", "y")];
     let body = r#"{"token": "weir_x"}"#;
-    let (status, _, text) = ask(&api, Gate::Loopback, "POST", "/v1/logins", &host, body).await;
+    let (status, _, text) =
+        send_request(&api, Gate::Loopback, "POST", "/v1/logins", &host, body).await;
     // The name of another host is refused before anything else is said.
     assert_eq!((status, text.contains("FOREIGN_ORIGIN")), (403, true));
 }
@@ -327,12 +334,13 @@ async fn pages_are_served_to_everybody_with_a_strict_policy() {
     let api = furnished().await;
     for gate in [Gate::Loopback, Gate::Tokens] {
         let html = [("accept", "text/html,*/*;q=0.8")];
-        let (status, headers, _) = ask(&api, gate, "GET", "/", &html, "").await;
+        let (status, headers, _) = send_request(&api, gate, "GET", "/", &html, "").await;
         assert_eq!((status, &headers["location"] == "/console/"), (302, true));
-        assert_ne!(ask(&api, gate, "GET", "/", &[], "").await.0, 302);
+        assert_ne!(send_request(&api, gate, "GET", "/", &[], "").await.0, 302);
         // Followed from another site, the page is shown; the requests that it makes are its own.
         let followed = [("sec-fetch-site", "cross-site")];
-        let (status, headers, text) = ask(&api, gate, "GET", "/console/", &followed, "").await;
+        let (status, headers, text) =
+            send_request(&api, gate, "GET", "/console/", &followed, "").await;
         assert_eq!(status, 200);
         let policy = headers["content-security-policy"].to_str().unwrap();
         for rule in [
@@ -349,22 +357,32 @@ async fn pages_are_served_to_everybody_with_a_strict_policy() {
         assert!(text.starts_with("<!doctype html>"));
         let tag = headers["etag"].to_str().unwrap().to_owned();
         let again = [("if-none-match", tag.as_str())];
-        let (status, _, text) = ask(&api, gate, "GET", "/console/", &again, "").await;
+        let (status, _, text) = send_request(&api, gate, "GET", "/console/", &again, "").await;
         assert_eq!((status, text.as_str()), (304, ""));
         for odd in [
             "/console/../../etc/passwd",
             "/console/none",
             "/console/%2e%2e/x",
         ] {
-            assert_eq!(ask(&api, gate, "GET", odd, &[], "").await.0, 404, "{odd}");
+            assert_eq!(
+                send_request(&api, gate, "GET", odd, &[], "").await.0,
+                404,
+                "{odd}"
+            );
         }
-        assert_ne!(ask(&api, gate, "POST", "/console/", &[], "").await.0, 200);
+        assert_ne!(
+            send_request(&api, gate, "POST", "/console/", &[], "")
+                .await
+                .0,
+            200
+        );
     }
     for file in weir_console::FILES.iter().filter(|f| f.gzip.is_some()) {
         let path = format!("/console/{}", file.name);
         for (encoding, packed) in [("gzip, br", true), ("gzip;q=0", false), ("br", false)] {
             let headers = [("accept-encoding", encoding)];
-            let (_, headers, _) = ask(&api, Gate::Tokens, "GET", &path, &headers, "").await;
+            let (_, headers, _) =
+                send_request(&api, Gate::Tokens, "GET", &path, &headers, "").await;
             assert_eq!(
                 headers.contains_key("content-encoding"),
                 packed,

@@ -33,7 +33,7 @@ const R: &str = "snapmirror/relationships";
 
 #[tokio::test]
 async fn a_relationship_from_beginning_to_end() {
-    let n = Node::over(Script::running(&["SVM:src", "SVM:dst"])).await;
+    let n = Node::from_script(Script::running(&["SVM:src", "SVM:dst"])).await;
     let body = json!({"source": {"path": "SVM:src"}, "destination.path": "SVM:dst",
                       "policy": {"name": "MirrorLatest"}, "throttle": 8192});
     let made = n.done("POST", R, body).await;
@@ -152,7 +152,7 @@ async fn a_relationship_from_beginning_to_end() {
 
 #[tokio::test]
 async fn made_with_a_destination_and_turned_round() {
-    let n = Node::over(Script::running(&["SVM:src"])).await;
+    let n = Node::from_script(Script::running(&["SVM:src"])).await;
     let body = json!({"source.path": "SVM:src", "destination.path": "SVM:new", "state": "snapmirrored",
                       "create_destination": {"enabled": true}});
     let made = n
@@ -182,7 +182,7 @@ async fn made_with_a_destination_and_turned_round() {
 
 #[tokio::test]
 async fn a_restore_is_announced_and_then_begun() {
-    let n = Node::over(Script::running(&["SVM:copy", "SVM:back"])).await;
+    let n = Node::from_script(Script::running(&["SVM:copy", "SVM:back"])).await;
     // As Ansible sends it.
     let body =
         json!({"source.path": "SVM:copy", "destination.path": "SVM:back", "restore": "true"});
@@ -193,7 +193,9 @@ async fn a_restore_is_announced_and_then_begun() {
     let id = found["records"][0]["uuid"].as_str().unwrap();
     let body = json!({"source_snapshot": "snapmirror.1", "throttle": 64,
                       "files": [{"source_path": "/a"}, {"source_path": "/b", "destination_path": "/c"}]});
-    let refused = n.ask("POST", &format!("{R}/{id}/transfers"), body).await;
+    let refused = n
+        .send_request("POST", &format!("{R}/{id}/transfers"), body)
+        .await;
     assert_eq!(refused.status, 409, "{}", refused.body);
     let Verb::Restore { files, .. } = n.last() else {
         panic!("{:?}", n.last());
@@ -219,7 +221,7 @@ async fn a_restore_is_announced_and_then_begun() {
 
 #[tokio::test]
 async fn transfers_are_aborted() {
-    let n = Node::over(Script::session()).await;
+    let n = Node::from_script(Script::session()).await;
     n.script.set("SVM:vol_test_dst", |r| r.quiesced = false);
     let id = n.script.relationships()[0].uuid.clone();
     let begun = n
@@ -259,7 +261,7 @@ async fn transfers_are_aborted() {
 
 #[tokio::test]
 async fn policies_as_ansible_makes_them() {
-    let n = Node::over(Script::empty()).await;
+    let n = Node::from_script(Script::empty()).await;
     let p = "snapmirror/policies";
     let body = json!({"name": "P", "svm": {"name": "S"}, "type": "async", "comment": "c",
                       "retention": [{"label": "daily", "count": "7"}]});
@@ -330,7 +332,7 @@ async fn policies_as_ansible_makes_them() {
 
 #[tokio::test]
 async fn volumes_and_snapshots() {
-    let n = Node::over(Script::running(&["SVM:v"])).await;
+    let n = Node::from_script(Script::running(&["SVM:v"])).await;
     let found = n
         .get("storage/volumes?name=v&svm.name=SVM&fields=name,size,type")
         .await;
@@ -372,7 +374,7 @@ async fn volumes_and_snapshots() {
 
 #[tokio::test]
 async fn the_node_itself() {
-    let n = Node::over(Script::running(&["SVM:v"])).await;
+    let n = Node::from_script(Script::running(&["SVM:v"])).await;
     let c = n.get("cluster?fields=version").await;
     assert_eq!(
         (
@@ -414,7 +416,7 @@ async fn the_node_itself() {
 
 #[tokio::test]
 async fn what_is_wrong_changes_nothing() {
-    let n = Node::over(Script::session()).await;
+    let n = Node::from_script(Script::session()).await;
     let ends = |more: Value| {
         let mut body = json!({"source.path": "SVM:vol_test", "destination.path": "SVM:x"});
         for (name, value) in more.as_object().unwrap() {
@@ -537,7 +539,7 @@ async fn what_is_wrong_changes_nothing() {
 
 #[tokio::test]
 async fn commands_as_resources_and_as_lines() {
-    let n = Node::over(Script::session()).await;
+    let n = Node::from_script(Script::session()).await;
     let shown = n
         .get("private/cli/snapmirror?fields=throttle,healthy&source-path=SVM:vol_test")
         .await;
@@ -549,7 +551,9 @@ async fn commands_as_resources_and_as_lines() {
     );
     assert_eq!(shown["num_records"], 2);
     let set = "private/cli/options?option_name=replication.throttle.incoming.max_kbs&privilege_level=admin";
-    let changed = n.ask("PATCH", set, json!({"option_value": "4096"})).await;
+    let changed = n
+        .send_request("PATCH", set, json!({"option_value": "4096"}))
+        .await;
     assert_eq!(
         (changed.status, &changed.body["num_records"]),
         (200, &json!(1))
@@ -564,7 +568,7 @@ async fn commands_as_resources_and_as_lines() {
     let options = n.get("private/cli/options?fields=option_value").await;
     assert_eq!(options["records"][0]["option_value"], 4096);
     let resumed = n
-        .ask(
+        .send_request(
             "POST",
             "private/cli/snapmirror/resume",
             json!({"destination-path": "SVM:vol_test_dst"}),
@@ -580,7 +584,7 @@ async fn commands_as_resources_and_as_lines() {
         )
     );
     let modified = n
-        .ask(
+        .send_request(
             "PATCH",
             "private/cli/snapmirror?destination_path=SVM:vol_test_dst",
             json!({"throttle": 8192}),
@@ -594,7 +598,7 @@ async fn commands_as_resources_and_as_lines() {
     );
 
     let line = n
-        .ask(
+        .send_request(
             "POST",
             "private/cli",
             json!({"input": "snapm show -destination-path *_1_* -fields throttle"}),
@@ -605,7 +609,7 @@ async fn commands_as_resources_and_as_lines() {
         "  (snapmirror show)\nsource-path  destination-path   throttle\n------------ ------------------ ---------\nSVM:vol_test SVM:vol_test_1_dst unlimited\n"
     );
     let refused = n
-        .ask(
+        .send_request(
             "POST",
             "private/cli",
             json!({"input": "snapmirror frobnicate"}),
@@ -620,7 +624,7 @@ async fn commands_as_resources_and_as_lines() {
 
 #[tokio::test]
 async fn through_the_pools() {
-    let n = Node::over(Script::session()).await;
+    let n = Node::from_script(Script::session()).await;
     let pool = json!({"serviceLevel": "PREMIUM", "capacityGib": "2048", "network": "default"});
     n.api
         .done(
@@ -651,7 +655,10 @@ async fn through_the_pools() {
         )
         .await;
     assert_eq!(answer["body"]["num_records"], 2);
-    let (status, e) = n.api.ask("GET", &format!("{ontap}/nothing"), "").await;
+    let (status, e) = n
+        .api
+        .send_request("GET", &format!("{ontap}/nothing"), "")
+        .await;
     assert_eq!((status, &e["error"]["status"]), (404, &json!("NOT_FOUND")));
     assert_eq!(e["error"]["code"], 3, "ONTAP's code: {e}");
     // As Trident renames it.
@@ -661,7 +668,7 @@ async fn through_the_pools() {
     assert_eq!((one["state"].is_string(), one.get("source")), (true, None));
     let (status, _) = n
         .api
-        .ask(
+        .send_request(
             "GET",
             &format!("{PLACE}/storagePools/none/ontap/api/cluster"),
             "",
@@ -672,7 +679,7 @@ async fn through_the_pools() {
 
 #[tokio::test]
 async fn passwords_are_tokens() {
-    let n = Node::over(Script::session()).await;
+    let n = Node::from_script(Script::session()).await;
     let local = Actor::local();
     let (_, secret) = n
         .api
@@ -709,7 +716,7 @@ async fn passwords_are_tokens() {
 /// the rows.
 #[tokio::test]
 async fn what_is_searched_and_ordered_by_is_what_records_show() {
-    let n = Node::over(Script::session()).await;
+    let n = Node::from_script(Script::session()).await;
     let names: Vec<String> = (0..7).map(|at| format!("SVM:c{at}")).collect();
     let add = |name: &str, copy| n.script.state().volume(path(name), 16 << 30, copy);
     add("SVM-a:x", false);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use weir_ontap::script::Script;
 
 async fn node() -> Node {
-    Node::over(Script::running(&["SVM:vol", "SVM:copy", "other:vol"])).await
+    Node::from_script(Script::running(&["SVM:vol", "SVM:copy", "other:vol"])).await
 }
 
 async fn svm(n: &Node) -> String {
@@ -95,14 +95,14 @@ async fn changes_without_jobs_are_answered_at_once() {
         ("cluster/schedules", every),
         ("cluster/peers", peer),
     ] {
-        let made = n.ask("POST", path, body).await;
+        let made = n.send_request("POST", path, body).await;
         assert_eq!(made.status, 201, "{path}: {}", made.body);
         assert_eq!(made.body.get("job"), None, "{path}: {}", made.body);
     }
     let schedules = n.get("cluster/schedules?name=five").await;
     let id = schedules["records"][0]["uuid"].as_str().unwrap();
     let gone = n
-        .ask("DELETE", &format!("cluster/schedules/{id}"), Value::Null)
+        .send_request("DELETE", &format!("cluster/schedules/{id}"), Value::Null)
         .await;
     assert_eq!((gone.status, gone.body.get("job")), (200, None));
     // The others have jobs.
@@ -128,7 +128,7 @@ async fn a_busy_snapshot_fails_its_job() {
         "{snapshots}/{}",
         found["records"][0]["uuid"].as_str().unwrap()
     );
-    let gone = n.ask("DELETE", &one, Value::Null).await;
+    let gone = n.send_request("DELETE", &one, Value::Null).await;
     assert_eq!(gone.status, 202, "{}", gone.body);
     let job = gone.body["job"]["uuid"].as_str().unwrap();
     let job = n.get(&format!("cluster/jobs/{job}")).await;

@@ -10,14 +10,14 @@ use node::Node;
 use serde_json::{Value, json};
 use weir_base::percent::{UNRESERVED, escaped};
 use weir_ontap::commands::COMMANDS;
-use weir_ontap::fields::{ALL, Access, Described, Kind, Resource};
+use weir_ontap::fields::{ALL, Access, FieldDescription, Kind, Resource};
 use weir_ontap::script::Script;
 use weir_ontap::storage::QuotaUse;
 use weir_ontap::{Cluster as _, execute};
 
 /// Returns a node that has a record of every resource.
 async fn node() -> Node {
-    let n = Node::over(Script::running(&["SVM:src", "SVM:dst", "A:far"])).await;
+    let n = Node::from_script(Script::running(&["SVM:src", "SVM:dst", "A:far"])).await;
     let line = |line: &str| execute(line, &*n.script).unwrap_or_else(|e| panic!("{line}: {e}"));
     line("snapshot create -vserver SVM -volume src -snapshot s1 -snapmirror-label daily");
     line("volume qtree create -vserver SVM -volume src -qtree q1");
@@ -98,7 +98,7 @@ fn link(record: &Value) -> &str {
 }
 
 /// Returns the value at a dotted name; null: there is none.
-fn at<'v>(record: &'v Value, name: &str) -> &'v Value {
+fn find_value<'v>(record: &'v Value, name: &str) -> &'v Value {
     name.split('.').fold(record, |of, part| &of[part])
 }
 
@@ -127,14 +127,18 @@ async fn every_field_is_asked_for_queried_and_ordered_by() {
             .filter(|f| !f.rest.is_empty() && !f.costly)
         {
             let name = field.rest;
-            let value = at(record, name);
+            let value = find_value(record, name);
             n.get(&format!("{path}?order_by={name}%20desc")).await;
             let (Some(text), true) = (query(value), !value.is_object()) else {
                 continue;
             };
             seen += 1;
             let got = records(&n, &format!("{path}?fields={name}")).await;
-            assert_eq!(at(got.last().unwrap(), name), value, "{path} {name}");
+            assert_eq!(
+                find_value(got.last().unwrap(), name),
+                value,
+                "{path} {name}"
+            );
             // The cluster is one record, and in no list.
             if path == "cluster" {
                 continue;
@@ -254,15 +258,15 @@ async fn key(n: &Node, of: &dyn Resource, record: &Value) -> String {
         path += &format!(
             "?{}={}",
             id.column,
-            at(record, id.rest)
+            find_value(record, id.rest)
                 .as_str()
-                .map_or_else(|| at(record, id.rest).to_string(), str::to_owned)
+                .map_or_else(|| find_value(record, id.rest).to_string(), str::to_owned)
         );
     }
     let got = n.get(&path).await;
     let found = got["records"].as_array().unwrap().last().unwrap();
     let keys = fields.iter().filter(|f| f.key);
-    let argument = |f: &Described| {
+    let argument = |f: &FieldDescription| {
         let value = query(&found[f.column.replace('-', "_")])?;
         Some(format!(" -{} \"{value}\"", f.column))
     };
@@ -270,7 +274,7 @@ async fn key(n: &Node, of: &dyn Resource, record: &Value) -> String {
 }
 
 /// Returns a column of a record on the command line.
-fn shown(n: &Node, of: &dyn Resource, key: &str, column: &str) -> String {
+fn show_column(n: &Node, of: &dyn Resource, key: &str, column: &str) -> String {
     let line = format!("{} show{key} -fields {column}", of.command().join(" "));
     let text = execute(&line, &*n.script).unwrap_or_else(|e| panic!("{line}: {e}"));
     text.lines().last().unwrap_or_default().to_owned()
@@ -301,13 +305,13 @@ async fn a_change_over_one_is_seen_over_the_other() {
                 n.done("PATCH", &one, json!({field.rest: rest})).await;
                 set[0] += 1;
                 assert_eq!(
-                    *at(&n.get(&one).await, field.rest),
+                    *find_value(&n.get(&one).await, field.rest),
                     rest,
                     "{one} {}",
                     field.rest
                 );
                 // Some sizes are rounded.
-                let text = shown(&n, *of, &key, field.column).replace(".00", "");
+                let text = show_column(&n, *of, &key, field.column).replace(".00", "");
                 assert!(text.contains(&line), "{one} {}: {text}", field.column);
             }
             let takes =
@@ -320,7 +324,7 @@ async fn a_change_over_one_is_seen_over_the_other() {
                 let line = format!("{verb}{key} -{} \"{line}\"", field.column);
                 execute(&line, &*n.script).unwrap_or_else(|e| panic!("{line}: {e}"));
                 set[1] += 1;
-                assert_eq!(*at(&n.get(&one).await, field.rest), rest, "{line}");
+                assert_eq!(*find_value(&n.get(&one).await, field.rest), rest, "{line}");
             }
         }
     }
@@ -341,7 +345,7 @@ async fn what_is_shown_only_is_refused_in_both() {
         let is_reference = |name: &str| {
             let of = name.strip_suffix(".uuid").or(name.strip_suffix(".id"));
             let named = of.map(|of| format!("{of}.name"));
-            let is_it = |f: &Described| named.as_deref() == Some(f.rest);
+            let is_it = |f: &FieldDescription| named.as_deref() == Some(f.rest);
             fields.iter().any(|f| is_it(f) && f.set[1] == Access::Yes)
         };
         for field in &fields {
@@ -355,7 +359,7 @@ async fn what_is_shown_only_is_refused_in_both() {
             let answer = match field.set[1] {
                 _ if field.rest.is_empty() || is_reference(field.rest) => continue,
                 Access::Yes => continue,
-                _ => n.ask("PATCH", one, body).await,
+                _ => n.send_request("PATCH", one, body).await,
             };
             // Resources that cannot be changed have no PATCH.
             if [404, 405].contains(&answer.status) {

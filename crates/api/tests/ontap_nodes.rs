@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use node::Node;
 use serde_json::json;
-use weir_ontap::cluster::{Failover, Machine, Machines, MirrorCost, Served};
+use weir_ontap::cluster::{Failover, Machine, Machines, MirrorCost, ServedAggregate};
 use weir_ontap::script::Script;
 
 #[tokio::test]
 async fn a_pair_and_what_it_costs() {
-    let n = Node::over(Script::running(&["SVM:v"])).await;
+    let n = Node::from_script(Script::running(&["SVM:v"])).await;
     let nodes = n.get("cluster/nodes?fields=ha").await;
     assert_eq!(nodes["records"][0]["ha"], json!({"enabled": false}));
     n.script.state().pair = Some(Failover {
@@ -53,7 +53,7 @@ async fn a_pair_and_what_it_costs() {
 
 #[tokio::test]
 async fn all_machines_of_a_cluster_are_nodes() {
-    let n = Node::over(Script::running(&["SVM:v"])).await;
+    let n = Node::from_script(Script::running(&["SVM:v"])).await;
     let machine = |name: &str, up| Machine {
         name: name.to_owned(),
         address: "10.0.0.7".parse().ok(),
@@ -66,7 +66,7 @@ async fn all_machines_of_a_cluster_are_nodes() {
             machine("n2", true),
             machine("n3", false),
         ],
-        served: vec![Served {
+        served: vec![ServedAggregate {
             name: "agg1".to_owned(),
             owner: Some("n1".to_owned()),
             standby: Some("n2".to_owned()),
@@ -88,7 +88,7 @@ async fn all_machines_of_a_cluster_are_nodes() {
     let reasons = &records[2]["ha"]["takeover_check"]["reasons"];
     assert_eq!(reasons, &json!(["Node is down"]));
     // The same node is the same at each of its servers, whatever their catalogs are.
-    let other = Node::over(Script::running(&["SVM:w"])).await;
+    let other = Node::from_script(Script::running(&["SVM:w"])).await;
     other.script.state().machines = n.script.state().machines.clone();
     let elsewhere = other
         .get("cluster/nodes?fields=state,ha&order_by=name")

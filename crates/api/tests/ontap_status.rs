@@ -16,7 +16,7 @@ use weir_ontap::script::Script;
 
 /// Result of a change that was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Made {
+enum CompletionMode {
     /// ONTAP makes it at once: 201 of a POST, else 200, without a job.
     AtOnce,
     /// ONTAP has a job for it: 202.
@@ -25,10 +25,16 @@ enum Made {
     Waited,
 }
 
-use Made::{AtOnce, ByJob, Waited};
+use CompletionMode::{AtOnce, ByJob, Waited};
 
 /// Method, path, body, result, and the name by which later rows know what was made.
-type Change = (&'static str, &'static str, Value, Made, &'static str);
+type Change = (
+    &'static str,
+    &'static str,
+    Value,
+    CompletionMode,
+    &'static str,
+);
 
 fn changes() -> Vec<Change> {
     let rule =
@@ -216,11 +222,11 @@ async fn volume(n: &Node) -> String {
 
 #[tokio::test]
 async fn changes_are_answered_as_generated_clients_want_them() {
-    let n = Node::over(Script::running(&["SVM:src", "SVM:dst"])).await;
+    let n = Node::from_script(Script::running(&["SVM:src", "SVM:dst"])).await;
     let mut made = BTreeMap::from([("src", volume(&n).await)]);
     for (method, path, body, wanted, name) in changes() {
         let at = resolved(path, &made);
-        let answer = n.ask(method, &at, body).await;
+        let answer = n.send_request(method, &at, body).await;
         let status = match (wanted, method) {
             (ByJob, _) => 202,
             (AtOnce, "POST") => 201,
@@ -239,7 +245,7 @@ async fn changes_are_answered_as_generated_clients_want_them() {
 
 #[tokio::test]
 async fn refusals_have_codes_of_ontap() {
-    let n = Node::over(Script::running(&["SVM:src", "SVM:dst"])).await;
+    let n = Node::from_script(Script::running(&["SVM:src", "SVM:dst"])).await;
     let line = |line: &str| execute(line, &*n.script).unwrap_or_else(|e| panic!("{line}: {e}"));
     let rule =
         json!({"clients": [{"match": "10.0.0.0/8"}], "ro_rule": ["any"], "rw_rule": ["any"]});

@@ -200,13 +200,13 @@ async fn what_is_only_validated_changes_nothing() {
         ("DELETE", format!("{PLACE}/volumes/none?"), json!({})),
     ] {
         let only = format!("{path}&validateOnly=true");
-        let checked = api.ask(method, &only, body.to_string()).await;
-        let submitted = api.ask(method, &path, body.to_string()).await;
+        let checked = api.send_request(method, &only, body.to_string()).await;
+        let submitted = api.send_request(method, &path, body.to_string()).await;
         assert!(submitted.0 >= 400, "{submitted:?}");
         assert_eq!(checked, submitted);
     }
     let (status, _) = api
-        .ask("DELETE", &format!("{v1}?validateOnly=maybe"), "{}")
+        .send_request("DELETE", &format!("{v1}?validateOnly=maybe"), "{}")
         .await;
     assert_eq!(status, 400);
     assert_eq!(api.everything().await, before);
@@ -269,7 +269,7 @@ async fn an_instance_is_backed_up_without_a_vault() {
     let source = api.done("POST", &made, body.clone()).await["name"].clone();
     let wanted = json!({"sourceInstance": source, "labels": {"a": "b"}});
     let create = format!("{region}/backups?backupId=b");
-    let (status, refused) = api.ask("POST", &create, wanted.to_string()).await;
+    let (status, refused) = api.send_request("POST", &create, wanted.to_string()).await;
     assert_eq!(status, 400, "{refused}");
     assert!(refused.to_string().contains("--backup-bucket"), "{refused}");
     assert_eq!(
@@ -301,7 +301,7 @@ async fn an_instance_is_backed_up_without_a_vault() {
     assert_eq!(api.ok("GET", &hidden, "").await, json!({}));
     for path in ["", "/backups", "/backups/b"] {
         let path = format!("{hidden}/.filestore{path}");
-        assert_eq!(api.ask("GET", &path, "").await.0, 404, "{path}");
+        assert_eq!(api.send_request("GET", &path, "").await.0, 404, "{path}");
     }
     for (body, code) in [
         (
@@ -316,7 +316,7 @@ async fn an_instance_is_backed_up_without_a_vault() {
         (json!({}), 400),
     ] {
         let path = format!("{region}/backups?backupId=d");
-        let (status, refused) = api.ask("POST", &path, body.to_string()).await;
+        let (status, refused) = api.send_request("POST", &path, body.to_string()).await;
         assert_eq!(status, code, "{refused}");
     }
     let one = format!("{PLACE}/instances/one");
@@ -345,7 +345,7 @@ async fn an_instance_is_backed_up_without_a_vault() {
         let backup = format!("projects/p1/locations/region/{backup}");
         restored["fileShares"][0]["sourceBackup"] = json!(backup);
         let path = format!("{PLACE}/instances?instanceId=new");
-        let (status, answer) = api.ask("POST", &path, restored.to_string()).await;
+        let (status, answer) = api.send_request("POST", &path, restored.to_string()).await;
         assert_eq!(status, code, "{answer}");
     }
 }

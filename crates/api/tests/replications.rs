@@ -19,7 +19,7 @@ struct Node {
 }
 
 impl Node {
-    async fn over(script: Script) -> Node {
+    async fn from_script(script: Script) -> Node {
         let mut api = Api::new().await;
         let script = Arc::new(script);
         let cluster: Arc<dyn Cluster> = Arc::clone(&script) as _;
@@ -36,7 +36,7 @@ fn path(text: &str) -> Path {
 
 #[tokio::test]
 async fn replications_over_the_same_relationships() {
-    let n = Node::over(Script::running(&["p1:v1"])).await;
+    let n = Node::from_script(Script::running(&["p1:v1"])).await;
     let pool = json!({"serviceLevel": "PREMIUM", "capacityGib": "4096", "network": "default"});
     n.api
         .done(
@@ -132,7 +132,7 @@ async fn replications_over_the_same_relationships() {
         (&json!("e"), &json!("DAILY"))
     );
     n.api.ok("DELETE", &one, "").await;
-    assert_eq!(n.api.ask("GET", &one, "").await.0, 404);
+    assert_eq!(n.api.send_request("GET", &one, "").await.0, 404);
 
     for (body, code) in [
         (json!({"replicationSchedule": "HOURLY"}), 400),
@@ -151,7 +151,7 @@ async fn replications_over_the_same_relationships() {
     ] {
         let (status, answer) = n
             .api
-            .ask("POST", &format!("{all}?replicationId=r2"), body.to_string())
+            .send_request("POST", &format!("{all}?replicationId=r2"), body.to_string())
             .await;
         assert_eq!(status, code, "{answer}");
     }
@@ -160,7 +160,7 @@ async fn replications_over_the_same_relationships() {
 /// A node with volume `v1`, its copy `v2`, and a replication `r1` whose first transfer does not
 /// progress.
 async fn replicating() -> (Node, String) {
-    let n = Node::over(Script::running(&["p1:v1"])).await;
+    let n = Node::from_script(Script::running(&["p1:v1"])).await;
     let pool = json!({"serviceLevel": "PREMIUM", "capacityGib": "4096", "network": "default"});
     let pools = format!("{PLACE}/storagePools?storagePoolId=a");
     n.api.done("POST", &pools, pool).await;
@@ -194,7 +194,7 @@ async fn a_replication_is_stopped_and_deleted_in_every_state() {
     let stop = format!("{one}:stop");
     // While the baseline runs: by force only.
     assert_eq!(state().await, "BASELINE_TRANSFERRING");
-    assert_eq!(n.api.ask("POST", &stop, "{}").await.0, 409);
+    assert_eq!(n.api.send_request("POST", &stop, "{}").await.0, 409);
     assert_eq!(state().await, "BASELINE_TRANSFERRING");
     n.api.ok("POST", &stop, force).await;
     assert_eq!(state().await, "STOPPED");
@@ -222,7 +222,7 @@ async fn a_replication_is_stopped_and_deleted_in_every_state() {
     n.api.ok("POST", &stop, force).await;
     assert_eq!(state().await, "STOPPED");
     n.api.ok("DELETE", &one, "").await;
-    assert_eq!(n.api.ask("GET", &one, "").await.0, 404);
+    assert_eq!(n.api.send_request("GET", &one, "").await.0, 404);
     // Deleting ends a running baseline, and any other transfer.
     for steps in [0, 1, 2] {
         let (n, one) = replicating().await;
@@ -234,7 +234,7 @@ async fn a_replication_is_stopped_and_deleted_in_every_state() {
         }
         n.api.ok("DELETE", &one, "").await;
         assert_eq!(
-            n.api.ask("GET", &one, "").await.0,
+            n.api.send_request("GET", &one, "").await.0,
             404,
             "after {steps} steps"
         );

@@ -33,7 +33,7 @@ const MOST_USERS: usize = 10_000;
 
 /// A user who has been seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct DomainUser {
     sid: Sid,
     /// The number of the user of this machine who it is.
     uid: Option<u32>,
@@ -44,12 +44,12 @@ struct Seen {
 
 /// Known domains and users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct SidMap {
     /// The domain of each range, in order, and which of its ranges it is.
     ranges: Vec<(Sid, u32)>,
-    users: HashMap<Sid, Arc<Seen>>,
-    by_uid: HashMap<u32, Arc<Seen>>,
-    by_name: HashMap<String, Arc<Seen>>,
+    users: HashMap<Sid, Arc<DomainUser>>,
+    by_uid: HashMap<u32, Arc<DomainUser>>,
+    by_name: HashMap<String, Arc<DomainUser>>,
 }
 
 /// The name by which a user is found.
@@ -57,13 +57,13 @@ fn key(domain: &str, name: &str) -> String {
     format!("{domain}\\{name}").to_lowercase()
 }
 
-impl Known {
+impl SidMap {
     fn range(&self, domain: &Sid, part: u32) -> Option<usize> {
         let mut ranges = self.ranges.iter();
         ranges.position(|(of, which)| of == domain && *which == part)
     }
 
-    fn see(&mut self, seen: Seen) {
+    fn see(&mut self, seen: DomainUser) {
         let seen = Arc::new(seen);
         self.by_name
             .insert(key(&seen.domain, &seen.name), Arc::clone(&seen));
@@ -111,7 +111,7 @@ impl Known {
 
     /// The short name of a domain of which a user has been seen.
     pub fn domain(&self, domain: &Sid) -> Option<&str> {
-        let of = |seen: &&Arc<Seen>| seen.sid.in_domain().is_some_and(|(d, _)| d == *domain);
+        let of = |seen: &&Arc<DomainUser>| seen.sid.in_domain().is_some_and(|(d, _)| d == *domain);
         let seen = self.users.values().find(of)?;
         Some(&seen.domain)
     }
@@ -127,11 +127,11 @@ impl Known {
         for (domain, part) in &self.ranges {
             out += &format!("range\t{domain}\t{part}\n");
         }
-        let mut users: Vec<&Arc<Seen>> = self.users.values().collect();
+        let mut users: Vec<&Arc<DomainUser>> = self.users.values().collect();
         users.sort_by(|a, b| a.sid.cmp(&b.sid));
         for seen in users {
             let uid = seen.uid.map_or("-".to_owned(), |uid| uid.to_string());
-            let Seen {
+            let DomainUser {
                 sid, domain, name, ..
             } = &**seen;
             out += &format!("user\t{sid}\t{uid}\t{domain}\t{name}\n");
@@ -140,8 +140,8 @@ impl Known {
     }
 
     /// Decodes the state; `None` if the text is malformed.
-    fn parse(text: &str) -> Option<Known> {
-        let mut known = Known::default();
+    fn parse(text: &str) -> Option<SidMap> {
+        let mut known = SidMap::default();
         for line in text.lines() {
             let fields: Vec<&str> = line.split('\t').collect();
             match fields[..] {
@@ -149,7 +149,7 @@ impl Known {
                     let range = (domain.parse().ok()?, part.parse().ok()?);
                     known.ranges.push(range);
                 }
-                ["user", sid, uid, domain, name] => known.see(Seen {
+                ["user", sid, uid, domain, name] => known.see(DomainUser {
                     sid: sid.parse().ok()?,
                     uid: match uid {
                         "-" => None,
@@ -170,7 +170,7 @@ type Keep = Box<dyn Fn(&str) -> io::Result<()> + Send + Sync>;
 
 /// See the module's head. Reading takes no file and waits for none.
 pub struct Domains {
-    known: RwLock<Arc<Known>>,
+    known: RwLock<Arc<SidMap>>,
     /// Held while something is added.
     keep: Mutex<Keep>,
 }
@@ -196,13 +196,13 @@ impl Domains {
         keep: impl Fn(&str) -> io::Result<()> + Send + Sync + 'static,
     ) -> Option<Domains> {
         Some(Domains {
-            known: RwLock::new(Arc::new(Known::parse(text)?)),
+            known: RwLock::new(Arc::new(SidMap::parse(text)?)),
             keep: Mutex::new(Box::new(keep)),
         })
     }
 
     /// Returns the current state.
-    pub fn known(&self) -> Arc<Known> {
+    pub fn known(&self) -> Arc<SidMap> {
         Arc::clone(&self.known.read())
     }
 
@@ -234,7 +234,7 @@ impl Domains {
             None => here.filter(free).map(|unix| unix.uid),
         };
         let plain = |text: &str| text.replace(|c: char| c.is_control(), "?");
-        let seen = Seen {
+        let seen = DomainUser {
             sid: logon.user.clone(),
             uid,
             domain: plain(&logon.domain),

@@ -27,7 +27,7 @@ pub struct Peer {
 pub type Mic = SmallVec<[u8; 40]>;
 
 /// A message that was decrypted.
-pub struct Unwrapped {
+pub struct UnwrappedMessage {
     /// The message, among bytes without meaning.
     pub bytes: Vec<u8>,
     /// Position of the message in `bytes`.
@@ -43,11 +43,11 @@ pub trait Protection: Send + Sync {
     /// Appends the encrypted message to `out`; returns false if the context is no longer valid.
     fn wrap(&self, parts: &[&[u8]], out: &mut Vec<u8>) -> bool;
     /// Decrypts a message of the peer; `None` if it was not encrypted under this context.
-    fn unwrap(&self, sealed: &[u8]) -> Option<Unwrapped>;
+    fn unwrap(&self, sealed: &[u8]) -> Option<UnwrappedMessage>;
 }
 
 /// A context that is established.
-pub struct Established {
+pub struct SecurityContext {
     /// The user.
     pub peer: Peer,
     /// Time until it expires.
@@ -59,7 +59,7 @@ pub struct Established {
 
 /// Result of establishing a context.
 #[derive(Default)]
-pub struct Accepted {
+pub struct AcceptOutcome {
     /// GSS-API's major status (RFC 2744 §3.9.1): 0 is success.
     pub major: u32,
     /// The mechanism's minor status.
@@ -67,11 +67,11 @@ pub struct Accepted {
     /// The token for the peer.
     pub token: Vec<u8>,
     /// The context, with success.
-    pub established: Option<Established>,
+    pub established: Option<SecurityContext>,
 }
 
 /// A security mechanism, as the accepting side.
 pub trait Acceptor: Send + Sync {
     /// Takes the first token of a client. The future must not block.
-    fn accept(&self, token: Vec<u8>) -> Pin<Box<dyn Future<Output = Accepted> + Send>>;
+    fn accept(&self, token: Vec<u8>) -> Pin<Box<dyn Future<Output = AcceptOutcome> + Send>>;
 }

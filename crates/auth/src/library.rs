@@ -33,8 +33,10 @@ use weir_base::SystemRng;
 use weir_vfs::{Groups, Identity, NOBODY};
 
 use crate::domains::Domains;
-use crate::gss::{Accepted, Acceptor, ESTABLISHING, Established, Mic, Peer, Protection, Unwrapped};
-use crate::tickets::{self, Accepted as Logon, Code, Tickets};
+use crate::gss::{
+    AcceptOutcome, Acceptor, ESTABLISHING, Mic, Peer, Protection, SecurityContext, UnwrappedMessage,
+};
+use crate::tickets::{self, Code, TicketOutcome as Logon, Tickets};
 use crate::{keytab, krb5, name_service, pac};
 
 /// Threads that accept contexts.
@@ -71,7 +73,7 @@ impl Buffer {
     };
 
     /// A view of `bytes`, which the library only reads.
-    fn of(bytes: &[u8]) -> Buffer {
+    fn from_bytes(bytes: &[u8]) -> Buffer {
         Buffer {
             length: bytes.len(),
             value: bytes.as_ptr().cast_mut().cast(),
@@ -87,7 +89,7 @@ struct Oid {
 }
 
 impl Oid {
-    fn of(oid: &'static [u8]) -> Oid {
+    fn from_bytes(oid: &'static [u8]) -> Oid {
         Oid {
             length: oid.len() as u32,
             elements: oid.as_ptr().cast(),
@@ -168,8 +170,8 @@ library! {
     localname: fn(Handle, *const Oid, *mut Buffer);
     get_name_attribute: fn(Handle, *const Buffer, *mut c_int, *mut c_int, *mut Buffer, *mut Buffer, *mut c_int);
     display_status: fn(u32, c_int, *const Oid, *mut u32, *mut Buffer);
-    krb5_export_lucid_sec_context: fn(*mut Handle, u32, *mut *const Exported);
-    krb5_free_lucid_sec_context: fn(*const Exported);
+    krb5_export_lucid_sec_context: fn(*mut Handle, u32, *mut *const LucidContext);
+    krb5_free_lucid_sec_context: fn(*const LucidContext);
     inquire_sec_context_by_oid: fn(Handle, *const Oid, *mut *mut Buffers);
     release_buffer: fn(*mut Buffer);
     release_buffer_set: fn(*mut *mut Buffers);
@@ -257,7 +259,7 @@ struct CfxKeys {
 
 /// `gss_krb5_lucid_context_v1_t` of `<gssapi/gssapi_krb5.h>`.
 #[repr(C)]
-struct Exported {
+struct LucidContext {
     version: u32,
     initiate: u32,
     end_time: u32,
@@ -298,7 +300,7 @@ impl Context {
     /// The key that the two sides agreed on: the acceptor's subkey, or the initiator's.
     fn key(&self) -> Option<Vec<u8>> {
         let (mut minor, mut found) = (0, std::ptr::null_mut::<Buffers>());
-        let oid = Oid::of(SESSION_KEY);
+        let oid = Oid::from_bytes(SESSION_KEY);
         // SAFETY: the context is established; the set is filled, and released below.
         let major = unsafe {
             (self.library.inquire_sec_context_by_oid)(
@@ -326,7 +328,7 @@ impl Context {
 
     fn verify(&self, message: &[u8], mic: &[u8]) -> bool {
         let (mut minor, mut qop) = (0, 0);
-        let (message, mic) = (Buffer::of(message), Buffer::of(mic));
+        let (message, mic) = (Buffer::from_bytes(message), Buffer::from_bytes(mic));
         // SAFETY: the context is established; the buffers outlive the call and are only read.
         let major = unsafe {
             (self.library.verify_mic)(
@@ -342,7 +344,7 @@ impl Context {
 
     fn mic(&self, message: &[u8]) -> Option<Vec<u8>> {
         let (mut minor, mut out) = (0, Buffer::EMPTY);
-        let message = Buffer::of(message);
+        let message = Buffer::from_bytes(message);
         // SAFETY: the context is established; `message` is only read, `out` is filled.
         let major = unsafe {
             (self.library.get_mic)(
@@ -359,7 +361,7 @@ impl Context {
 
     fn wrap(&self, message: &[u8]) -> Option<Vec<u8>> {
         let (mut minor, mut encrypted, mut out) = (0, 0, Buffer::EMPTY);
-        let message = Buffer::of(message);
+        let message = Buffer::from_bytes(message);
         // SAFETY: as in `mic`.
         let major = unsafe {
             (self.library.wrap)(
@@ -378,7 +380,7 @@ impl Context {
 
     fn unwrap(&self, sealed: &[u8]) -> Option<Vec<u8>> {
         let (mut minor, mut encrypted, mut qop, mut out) = (0, 0, 0, Buffer::EMPTY);
-        let sealed = Buffer::of(sealed);
+        let sealed = Buffer::from_bytes(sealed);
         // SAFETY: as in `mic`.
         let major = unsafe {
             (self.library.unwrap)(
@@ -396,7 +398,7 @@ impl Context {
 }
 
 /// A copy of a context, for one thread at a time.
-struct Locked(Mutex<Context>);
+struct LockedContext(Mutex<Context>);
 
 impl Code for Context {
     fn verify(&mut self, message: &[u8], code: &[u8]) -> bool {
@@ -408,7 +410,7 @@ impl Code for Context {
     }
 }
 
-impl Protection for Locked {
+impl Protection for LockedContext {
     fn verify(&self, message: &[u8], mic: &[u8]) -> bool {
         self.0.lock().verify(message, mic)
     }
@@ -427,10 +429,10 @@ impl Protection for Locked {
         }
     }
 
-    fn unwrap(&self, sealed: &[u8]) -> Option<Unwrapped> {
+    fn unwrap(&self, sealed: &[u8]) -> Option<UnwrappedMessage> {
         let bytes = self.0.lock().unwrap(sealed)?;
         let message = 0..bytes.len();
-        Some(Unwrapped { bytes, message })
+        Some(UnwrappedMessage { bytes, message })
     }
 }
 
@@ -446,7 +448,7 @@ unsafe impl Sync for Keys {}
 /// A token to be accepted, and where the outcome goes.
 enum Job {
     /// A token of RPCSEC_GSS.
-    Rpc(Vec<u8>, oneshot::Sender<Accepted>),
+    Rpc(Vec<u8>, oneshot::Sender<AcceptOutcome>),
     /// A token of SMB.
     Smb(Vec<u8>, oneshot::Sender<Logon>),
 }
@@ -507,14 +509,14 @@ impl Kerberos {
 }
 
 impl Acceptor for Kerberos {
-    fn accept(&self, token: Vec<u8>) -> Pin<Box<dyn Future<Output = Accepted> + Send>> {
+    fn accept(&self, token: Vec<u8>) -> Pin<Box<dyn Future<Output = AcceptOutcome> + Send>> {
         let (done, outcome) = oneshot::channel();
         // A queue that is full drops the sender, as a thread that died would.
         let _ = self.jobs.try_send(Job::Rpc(token, done));
         Box::pin(async move {
-            outcome.await.unwrap_or(Accepted {
+            outcome.await.unwrap_or(AcceptOutcome {
                 major: UNAVAILABLE,
-                ..Accepted::default()
+                ..AcceptOutcome::default()
             })
         })
     }
@@ -543,7 +545,7 @@ fn keys(library: &Library, keytab: &Path) -> Result<Keys> {
         elements: &raw const element,
     };
     let (mut minor, mut keys) = (0, std::ptr::null_mut());
-    let kerberos = Oid::of(KERBEROS);
+    let kerberos = Oid::from_bytes(KERBEROS);
     let mechanisms = Oids {
         count: 1,
         elements: &raw const kerberos,
@@ -600,11 +602,11 @@ struct Step {
     /// The token for the peer.
     token: Vec<u8>,
     /// The context, on success.
-    made: Option<Made>,
+    made: Option<AcceptedContext>,
 }
 
 /// A context, who is behind it, and how many seconds it is good for.
-struct Made {
+struct AcceptedContext {
     context: Context,
     principal: String,
     identity: Option<Identity>,
@@ -624,7 +626,7 @@ impl Server {
             library: library.clone(),
             handle: std::ptr::null_mut(),
         };
-        let input = Buffer::of(token);
+        let input = Buffer::from_bytes(token);
         // SAFETY: all places outlive the call; `input` is only read. No channel bindings, no
         // delegated credential.
         let major = unsafe {
@@ -659,7 +661,7 @@ impl Server {
             };
             let uid = identity.as_ref().map(|identity| identity.unix.uid);
             tracing::debug!(principal, uid, "a security context");
-            Made {
+            AcceptedContext {
                 context,
                 principal,
                 identity,
@@ -682,11 +684,11 @@ impl Server {
 
     /// Accepts a context for RPCSEC_GSS. Principals without a user on this machine, and machine
     /// accounts, act as nobody.
-    fn accept(&self, token: &[u8], copies: usize) -> Accepted {
+    fn accept(&self, token: &[u8], copies: usize) -> AcceptOutcome {
         let step = self.step(token);
         let nobody = || Identity::unix(NOBODY, NOBODY, Groups::default());
         let established = step.made.and_then(|made| {
-            Some(Established {
+            Some(SecurityContext {
                 peer: Peer {
                     principal: made.principal,
                     identity: made
@@ -710,7 +712,7 @@ impl Server {
             (None, 0..=0xffff) => UNAVAILABLE,
             _ => major,
         };
-        Accepted {
+        AcceptOutcome {
             major,
             minor,
             token: step.token,
@@ -764,7 +766,7 @@ fn copied(mut context: Context, copies: usize) -> Option<Vec<Box<dyn Protection>
             library: library.clone(),
             handle: std::ptr::null_mut(),
         };
-        let (mut minor, token) = (0, Buffer::of(&exported));
+        let (mut minor, token) = (0, Buffer::from_bytes(&exported));
         // SAFETY: `token` is only read, the handle is filled.
         let major = unsafe {
             (library.import_sec_context)(&raw mut minor, &raw const token, &raw mut copy.handle)
@@ -775,7 +777,9 @@ fn copied(mut context: Context, copies: usize) -> Option<Vec<Box<dyn Protection>
         return Some(vec![Box::new(own)]);
     }
     (0..copies.max(1))
-        .map(|_| import().map(|copy| Box::new(Locked(Mutex::new(copy))) as Box<dyn Protection>))
+        .map(|_| {
+            import().map(|copy| Box::new(LockedContext(Mutex::new(copy))) as Box<dyn Protection>)
+        })
         .collect()
 }
 
@@ -835,7 +839,7 @@ fn user(library: &Library, name: Handle, mechanism: *const Oid) -> (String, Opti
 fn logon_info(library: &Library, name: Handle) -> Option<pac::Logon> {
     let (mut minor, mut authenticated, mut complete, mut more) = (0, 0, 0, -1);
     let (mut value, mut shown) = (Buffer::EMPTY, Buffer::EMPTY);
-    let attribute = Buffer::of(LOGON_INFO);
+    let attribute = Buffer::from_bytes(LOGON_INFO);
     // SAFETY: the name is the context's; all places outlive the call, and the buffers are filled.
     let major = unsafe {
         (library.get_name_attribute)(

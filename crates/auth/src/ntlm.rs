@@ -9,7 +9,7 @@
 pub mod client;
 
 use crate::legacy::{Key, equal, hmac_md5, md4, md5, rc4};
-use crate::wire::{Malformed, Put, Reader, filetime, from_utf16, part, utf16};
+use crate::wire::{DecodeError, Put, Reader, filetime, from_utf16, part, utf16};
 use weir_base::Time;
 
 const SIGNATURE: [u8; 8] = *b"NTLMSSP\0";
@@ -65,7 +65,7 @@ pub struct Challenge {
 
 /// User that an AUTHENTICATE claims to be from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claimed {
+pub struct ClaimedUser {
     /// The user's name.
     pub user: String,
     /// The domain, or the name of the client's or the server's machine.
@@ -74,7 +74,7 @@ pub struct Claimed {
 
 /// Result of an authentication.
 #[derive(Clone)]
-pub struct Established {
+pub struct SessionSecurity {
     /// The key that the session's are derived from.
     pub key: Key,
     flags: u32,
@@ -90,14 +90,14 @@ impl Challenge {
         server: &str,
         nonce: [u8; 8],
         now: Time,
-    ) -> Result<Challenge, Malformed> {
+    ) -> Result<Challenge, DecodeError> {
         let mut r = Reader::new(negotiate);
         if r.array()? != SIGNATURE || r.u32()? != 1 || negotiate.len() > MOST {
-            return Err(Malformed);
+            return Err(DecodeError);
         }
         let asked = r.u32()?;
         if asked & flag::UNICODE == 0 {
-            return Err(Malformed);
+            return Err(DecodeError);
         }
         let flags = flag::UNICODE
             | flag::REQUEST_TARGET
@@ -158,9 +158,9 @@ impl Challenge {
     pub fn verify(
         &self,
         authenticate: &[u8],
-        hash_of: impl FnOnce(&Claimed) -> Option<Key>,
-    ) -> Result<(Claimed, Established), Option<Claimed>> {
-        let parsed = Authenticate::decode(authenticate).map_err(|Malformed| None)?;
+        hash_of: impl FnOnce(&ClaimedUser) -> Option<Key>,
+    ) -> Result<(ClaimedUser, SessionSecurity), Option<ClaimedUser>> {
+        let parsed = Authenticate::decode(authenticate).map_err(|DecodeError| None)?;
         let claimed = parsed.claimed.clone();
         match hash_of(&claimed).and_then(|hash| self.established(authenticate, &parsed, &hash)) {
             Some(established) => Ok((claimed, established)),
@@ -168,7 +168,12 @@ impl Challenge {
         }
     }
 
-    fn established(&self, message: &[u8], a: &Authenticate<'_>, hash: &Key) -> Option<Established> {
+    fn established(
+        &self,
+        message: &[u8],
+        a: &Authenticate<'_>,
+        hash: &Key,
+    ) -> Option<SessionSecurity> {
         let user = utf16(&a.claimed.user.to_uppercase());
         let owf = hmac_md5(hash, &[&user, &utf16(&a.claimed.domain)]);
         let (proof, blob) = a.response.split_at_checked(16)?;
@@ -190,7 +195,7 @@ impl Challenge {
                 return None;
             }
         }
-        Some(Established {
+        Some(SessionSecurity {
             key,
             flags: a.flags,
         })
@@ -198,11 +203,11 @@ impl Challenge {
 }
 
 /// Returns true if the client's response says that its AUTHENTICATE has an integrity code.
-fn has_mic(blob: &[u8]) -> Result<bool, Malformed> {
+fn has_mic(blob: &[u8]) -> Result<bool, DecodeError> {
     let mut r = Reader::new(blob);
     // Version 1 of the response's form (§2.2.2.7).
     if r.u8()? != 1 || r.u8()? != 1 {
-        return Err(Malformed);
+        return Err(DecodeError);
     }
     r.bytes(26)?;
     let mut flags = 0;
@@ -218,17 +223,17 @@ fn has_mic(blob: &[u8]) -> Result<bool, Malformed> {
 }
 
 struct Authenticate<'a> {
-    claimed: Claimed,
+    claimed: ClaimedUser,
     response: &'a [u8],
     key: &'a [u8],
     flags: u32,
 }
 
 impl<'a> Authenticate<'a> {
-    fn decode(message: &'a [u8]) -> Result<Authenticate<'a>, Malformed> {
+    fn decode(message: &'a [u8]) -> Result<Authenticate<'a>, DecodeError> {
         let mut r = Reader::new(message);
         if r.array()? != SIGNATURE || r.u32()? != 3 {
-            return Err(Malformed);
+            return Err(DecodeError);
         }
         let mut field = || {
             let len = usize::from(r.u16()?);
@@ -242,7 +247,7 @@ impl<'a> Authenticate<'a> {
         let _workstation = field()?;
         let key = field()?;
         Ok(Authenticate {
-            claimed: Claimed { user, domain },
+            claimed: ClaimedUser { user, domain },
             response,
             key,
             flags: r.u32()?,
@@ -250,7 +255,7 @@ impl<'a> Authenticate<'a> {
     }
 }
 
-impl Established {
+impl SessionSecurity {
     /// The integrity code that a side puts over the mechanisms of SPNEGO (§3.4.4.2): its first
     /// signature.
     pub fn mic(&self, server: bool, message: &[u8]) -> [u8; 16] {
@@ -291,7 +296,7 @@ mod tests {
         Challenge::new(&negotiate(), "weir", *b"12345678", Time::EPOCH).unwrap()
     }
 
-    fn hash(claimed: &Claimed) -> Option<Key> {
+    fn hash(claimed: &ClaimedUser) -> Option<Key> {
         (claimed.user == "Alice").then(|| nt_hash("Passw0rd!"))
     }
 

@@ -6,7 +6,7 @@
 //! has verified. It is still decoded as untrusted input.
 
 use crate::sid::Sid;
-use crate::wire::{Malformed, Reader, from_utf16};
+use crate::wire::{DecodeError, Reader, from_utf16};
 
 /// Groups of one kind at most: as many as a token has room for.
 const MOST: u32 = 8192;
@@ -40,38 +40,38 @@ struct Ndr<'a> {
 
 impl Ndr<'_> {
     /// Skips to a multiple of four bytes.
-    fn align(&mut self) -> Result<(), Malformed> {
+    fn align(&mut self) -> Result<(), DecodeError> {
         let at = self.all - self.r.rest().len();
         self.r.bytes(at.next_multiple_of(4) - at)?;
         Ok(())
     }
 
-    fn u32(&mut self) -> Result<u32, Malformed> {
+    fn u32(&mut self) -> Result<u32, DecodeError> {
         self.align()?;
         self.r.u32()
     }
 
     /// A string's fixed part (RPC_UNICODE_STRING): whether anything follows.
-    fn has_text(&mut self) -> Result<bool, Malformed> {
+    fn has_text(&mut self) -> Result<bool, DecodeError> {
         self.align()?;
         self.r.u32()?; // Its lengths, which the array itself has again.
         Ok(self.r.u32()? != 0)
     }
 
-    fn text(&mut self, is_there: bool) -> Result<String, Malformed> {
+    fn text(&mut self, is_there: bool) -> Result<String, DecodeError> {
         if !is_there {
             return Ok(String::new());
         }
         let (_most, first, units) = (self.u32()?, self.u32()?, self.u32()?);
         if first != 0 {
-            return Err(Malformed);
+            return Err(DecodeError);
         }
-        let bytes = usize::try_from(units).map_err(|_| Malformed)?;
-        from_utf16(self.r.bytes(bytes.checked_mul(2).ok_or(Malformed)?)?)
+        let bytes = usize::try_from(units).map_err(|_| DecodeError)?;
+        from_utf16(self.r.bytes(bytes.checked_mul(2).ok_or(DecodeError)?)?)
     }
 
     /// An identifier, with the count of its numbers in front.
-    fn sid(&mut self, is_there: bool) -> Result<Option<Sid>, Malformed> {
+    fn sid(&mut self, is_there: bool) -> Result<Option<Sid>, DecodeError> {
         if !is_there {
             return Ok(None);
         }
@@ -79,18 +79,18 @@ impl Ndr<'_> {
         let sid = Sid::read(&mut self.r)?;
         match sid.count() == count {
             true => Ok(Some(sid)),
-            false => Err(Malformed),
+            false => Err(DecodeError),
         }
     }
 
     /// Reads `count` groups of a domain. Returns the relative identifiers of those that are
     /// enabled.
-    fn groups(&mut self, count: u32, is_there: bool) -> Result<Vec<u32>, Malformed> {
+    fn groups(&mut self, count: u32, is_there: bool) -> Result<Vec<u32>, DecodeError> {
         if !is_there || count == 0 {
             return Ok(Vec::new());
         }
         if count > MOST || self.u32()? != count {
-            return Err(Malformed);
+            return Err(DecodeError);
         }
         let mut all = Vec::new();
         for _ in 0..count {
@@ -108,18 +108,18 @@ impl Logon {
     ///
     /// # Errors
     /// It is malformed, or says nothing of who the user is.
-    pub fn decode(bytes: &[u8]) -> Result<Logon, Malformed> {
+    pub fn decode(bytes: &[u8]) -> Result<Logon, DecodeError> {
         let mut r = Reader::new(bytes);
         // Version 1, little-endian (MS-RPCE §2.2.6.1), the length of what follows (§2.2.6.2), and a
         // pointer.
         if r.array()? != [1, 0x10, 8, 0, 0xcc, 0xcc, 0xcc, 0xcc] {
-            return Err(Malformed);
+            return Err(DecodeError);
         }
         let all = r.rest().len();
         let mut n = Ndr { r, all };
         n.r.bytes(8)?;
         if n.u32()? == 0 {
-            return Err(Malformed);
+            return Err(DecodeError);
         }
         n.r.bytes(6 * 8)?; // Times.
         let mut texts = [false; 6];
@@ -148,11 +148,11 @@ impl Logon {
         let groups = n.groups(count, groups)?;
         n.text(_server)?;
         let domain = n.text(domain)?;
-        let within = n.sid(domain_sid)?.ok_or(Malformed)?;
+        let within = n.sid(domain_sid)?.ok_or(DecodeError)?;
         let mut all: Vec<Sid> = groups.iter().map(|group| within.with(*group)).collect();
         if extra && extra_count > 0 {
             if extra_count > MOST || n.u32()? != extra_count {
-                return Err(Malformed);
+                return Err(DecodeError);
             }
             let mut those = Vec::new();
             for _ in 0..extra_count {
@@ -274,7 +274,7 @@ mod tests {
         }
         let whole = made(true);
         for cut in 0..whole.len() {
-            assert_eq!(Logon::decode(&whole[..cut]), Err(Malformed), "{cut}");
+            assert_eq!(Logon::decode(&whole[..cut]), Err(DecodeError), "{cut}");
         }
     }
 

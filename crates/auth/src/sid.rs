@@ -1,7 +1,7 @@
 //! Security identifiers (MS-DTYP §2.4.2).
 
-use crate::domains::Known;
-use crate::wire::{Malformed, Put, Reader};
+use crate::domains::SidMap;
+use crate::wire::{DecodeError, Put, Reader};
 use weir_vfs::acl::Principal;
 use weir_vfs::volume::Attr;
 use weir_vfs::{DOMAIN_NUMBERS, Sid as Whole};
@@ -94,9 +94,9 @@ impl Sid {
     ///
     /// # Errors
     /// It is malformed.
-    pub fn read(r: &mut Reader<'_>) -> Result<Sid, Malformed> {
+    pub fn read(r: &mut Reader<'_>) -> Result<Sid, DecodeError> {
         let [1, count @ 0..=15, 0, 0, 0, 0, 0, authority] = r.array()? else {
-            return Err(Malformed);
+            return Err(DecodeError);
         };
         let mut subs = Vec::with_capacity(usize::from(count));
         for _ in 0..count {
@@ -107,7 +107,7 @@ impl Sid {
 
     /// Returns the principal that it stands for on a file with this owner and group; `None`: no one
     /// here.
-    pub fn principal(&self, attr: &Attr, known: &Known) -> Option<Principal> {
+    pub fn principal(&self, attr: &Attr, known: &SidMap) -> Option<Principal> {
         if let Some(number) = known.number(self) {
             let either = DOMAIN_NUMBERS.contains(&number);
             return Some(match number {

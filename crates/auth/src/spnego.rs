@@ -2,7 +2,7 @@
 //! NTLM. It implements only the DER that its two tokens need. A client that sends NTLM without a
 //! wrapping gets it without one (MS-SMB2 §3.3.5.5.3).
 
-use crate::wire::{Malformed, Put};
+use crate::wire::{DecodeError, Put};
 
 /// 1.3.6.1.5.5.2, with tag and length.
 const SPNEGO: [u8; 8] = [0x06, 6, 0x2b, 6, 1, 5, 5, 2];
@@ -98,39 +98,39 @@ struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {
     /// The next value: tag and content.
-    fn next(&mut self) -> Result<(u8, &'a [u8]), Malformed> {
-        let (&tag, rest) = self.0.split_first().ok_or(Malformed)?;
-        let (&first, mut rest) = rest.split_first().ok_or(Malformed)?;
+    fn next(&mut self) -> Result<(u8, &'a [u8]), DecodeError> {
+        let (&tag, rest) = self.0.split_first().ok_or(DecodeError)?;
+        let (&first, mut rest) = rest.split_first().ok_or(DecodeError)?;
         let mut len = usize::from(first);
         if first >= 0x80 {
-            let (bytes, after) = rest.split_at_checked(len & 0x7f).ok_or(Malformed)?;
+            let (bytes, after) = rest.split_at_checked(len & 0x7f).ok_or(DecodeError)?;
             if bytes.is_empty() || bytes.len() > 4 {
-                return Err(Malformed);
+                return Err(DecodeError);
             }
             len = bytes.iter().fold(0, |n, b| n << 8 | usize::from(*b));
             rest = after;
         }
-        let (content, after) = rest.split_at_checked(len).ok_or(Malformed)?;
+        let (content, after) = rest.split_at_checked(len).ok_or(DecodeError)?;
         self.0 = after;
         Ok((tag, content))
     }
 
     /// The content of the next value, which has this tag.
-    fn expect(&mut self, tag: u8) -> Result<&'a [u8], Malformed> {
+    fn expect(&mut self, tag: u8) -> Result<&'a [u8], DecodeError> {
         match self.next()? {
             (found, content) if found == tag => Ok(content),
-            _ => Err(Malformed),
+            _ => Err(DecodeError),
         }
     }
 }
 
 /// The content of the one value of this tag that `bytes` are.
-fn only(bytes: &[u8], tag: u8) -> Result<&[u8], Malformed> {
+fn only(bytes: &[u8], tag: u8) -> Result<&[u8], DecodeError> {
     let mut der = Der(bytes);
     let content = der.expect(tag)?;
     match der.0 {
         [] => Ok(content),
-        _ => Err(Malformed),
+        _ => Err(DecodeError),
     }
 }
 
@@ -138,16 +138,16 @@ fn only(bytes: &[u8], tag: u8) -> Result<&[u8], Malformed> {
 ///
 /// # Errors
 /// It is none.
-pub fn decode(bytes: &[u8]) -> Result<Token<'_>, Malformed> {
+pub fn decode(bytes: &[u8]) -> Result<Token<'_>, DecodeError> {
     let mut der = Der(bytes);
     let mut token = Token::default();
     let fields = match der.next()? {
         (APPLICATION, content) => {
-            let inner = content.strip_prefix(&SPNEGO).ok_or(Malformed)?;
+            let inner = content.strip_prefix(&SPNEGO).ok_or(DecodeError)?;
             only(only(inner, context(0))?, SEQUENCE)?
         }
         (tag, content) if tag == context(1) => only(content, SEQUENCE)?,
-        _ => return Err(Malformed),
+        _ => return Err(DecodeError),
     };
     let first = bytes[0] == APPLICATION;
     let mut fields = Der(fields);
@@ -175,7 +175,7 @@ pub fn decode(bytes: &[u8]) -> Result<Token<'_>, Malformed> {
         }
     }
     match first && token.mechanisms.is_none() {
-        true => Err(Malformed),
+        true => Err(DecodeError),
         false => Ok(token),
     }
 }
@@ -273,10 +273,10 @@ mod tests {
                 assert_eq!(offers, kerberos || mechanism == Mechanism::Ntlm);
             }
         }
-        assert_eq!(decode(&[]), Err(Malformed));
+        assert_eq!(decode(&[]), Err(DecodeError));
         assert_eq!(
             decode(&[0x60, 0x84, 0xff, 0xff, 0xff, 0xff]),
-            Err(Malformed)
+            Err(DecodeError)
         );
     }
 

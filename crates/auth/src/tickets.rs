@@ -46,7 +46,7 @@ pub struct Logon {
 }
 
 /// Result of accepting a ticket.
-pub enum Accepted {
+pub enum TicketOutcome {
     /// It is good. The token for the client, empty if it asks for none.
     Logon(Vec<u8>, Box<Logon>),
     /// It is not good, or its user is unknown here: the user as far as it is known, and the reason.
@@ -58,5 +58,5 @@ pub enum Accepted {
 /// Acceptor of tickets.
 pub trait Tickets: Send + Sync {
     /// Takes a client's token (RFC 2743 §3.1, with an AP-REQ in it). The future must not block.
-    fn accept(&self, token: Vec<u8>) -> Pin<Box<dyn Future<Output = Accepted> + Send>>;
+    fn accept(&self, token: Vec<u8>) -> Pin<Box<dyn Future<Output = TicketOutcome> + Send>>;
 }

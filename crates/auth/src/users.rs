@@ -26,7 +26,7 @@ pub trait Users: Send + Sync {
 
     /// Returns all users that [`Users::with_uid`] finds, in ascending order of their numbers. Must
     /// not block.
-    fn all(&self) -> Arc<[Arc<User>]>;
+    fn list_users(&self) -> Arc<[Arc<User>]>;
 }
 
 /// Names of this machine's users and groups, from its name service. A name that is not known yet is

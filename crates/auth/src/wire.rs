@@ -1,7 +1,7 @@
 //! Encoding of little-endian integers, UTF-16 names and offsets within a message, with checks of
 //! bounds.
 //!
-//! Every decoder is total: any bytes give a value or [`Malformed`]. A length is
+//! Every decoder is total: any bytes give a value or [`DecodeError`]. A length is
 //! compared with the bytes that have arrived before it is used, and allocations are at most a small
 //! multiple of those bytes.
 
@@ -10,10 +10,10 @@ use weir_vfs::{Failure, Stop};
 
 /// Error of a decoder: the bytes do not have the expected form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed;
+pub struct DecodeError;
 
-impl<F: Failure + From<Malformed>> From<Malformed> for Stop<F> {
-    fn from(malformed: Malformed) -> Stop<F> {
+impl<F: Failure + From<DecodeError>> From<DecodeError> for Stop<F> {
+    fn from(malformed: DecodeError) -> Stop<F> {
         Stop::Failed(malformed.into())
     }
 }
@@ -32,7 +32,7 @@ macro_rules! integers {
             /// # Errors
             /// It is not there.
             #[inline]
-            pub fn $name(&mut self) -> Result<$type, Malformed> {
+            pub fn $name(&mut self) -> Result<$type, DecodeError> {
                 Ok(<$type>::from_le_bytes(self.array()?))
             }
         )*
@@ -57,8 +57,8 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// There are fewer.
     #[inline]
-    pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.rest.split_at_checked(n).ok_or(Malformed)?;
+    pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], DecodeError> {
+        let (taken, rest) = self.rest.split_at_checked(n).ok_or(DecodeError)?;
         self.rest = rest;
         Ok(taken)
     }
@@ -68,8 +68,8 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// There are fewer.
     #[inline]
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (taken, rest) = self.rest.split_first_chunk().ok_or(Malformed)?;
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let (taken, rest) = self.rest.split_first_chunk().ok_or(DecodeError)?;
         self.rest = rest;
         Ok(*taken)
     }
@@ -87,12 +87,12 @@ impl<'a> Reader<'a> {
 /// # Errors
 /// It reaches beyond the message.
 #[inline]
-pub fn part(message: &[u8], offset: usize, len: usize) -> Result<&[u8], Malformed> {
+pub fn part(message: &[u8], offset: usize, len: usize) -> Result<&[u8], DecodeError> {
     if len == 0 {
         return Ok(&[]);
     }
-    let end = offset.checked_add(len).ok_or(Malformed)?;
-    message.get(offset..end).ok_or(Malformed)
+    let end = offset.checked_add(len).ok_or(DecodeError)?;
+    message.get(offset..end).ok_or(DecodeError)
 }
 
 /// Writing behind what is there.
@@ -169,15 +169,15 @@ pub fn utf16(text: &str) -> Vec<u8> {
 ///
 /// # Errors
 /// It has an odd number of bytes, or a surrogate without its partner.
-pub fn from_utf16(bytes: &[u8]) -> Result<String, Malformed> {
+pub fn from_utf16(bytes: &[u8]) -> Result<String, DecodeError> {
     let (pairs, odd) = bytes.as_chunks::<2>();
     if !odd.is_empty() {
-        return Err(Malformed);
+        return Err(DecodeError);
     }
     let units = pairs.iter().map(|pair| u16::from_le_bytes(*pair));
     char::decode_utf16(units)
         .collect::<Result<String, _>>()
-        .map_err(|_| Malformed)
+        .map_err(|_| DecodeError)
 }
 
 /// Seconds from 1601-01-01, where FILETIME begins (MS-DTYP §2.3.3), to 1970-01-01.
@@ -230,15 +230,15 @@ mod tests {
         for text in ["", "a", "Grüße", "🦀.txt"] {
             assert_eq!(from_utf16(&utf16(text)).as_deref(), Ok(text));
         }
-        assert_eq!(from_utf16(&[0x41]), Err(Malformed));
-        assert_eq!(from_utf16(&[0x00, 0xd8, 0x41, 0x00]), Err(Malformed));
+        assert_eq!(from_utf16(&[0x41]), Err(DecodeError));
+        assert_eq!(from_utf16(&[0x00, 0xd8, 0x41, 0x00]), Err(DecodeError));
     }
 
     #[test]
     fn parts_stay_within_the_message() {
         assert_eq!(part(b"abc", 1, 2), Ok(&b"bc"[..]));
-        assert_eq!(part(b"abc", 1, 3), Err(Malformed));
-        assert_eq!(part(b"abc", usize::MAX, 2), Err(Malformed));
+        assert_eq!(part(b"abc", 1, 3), Err(DecodeError));
+        assert_eq!(part(b"abc", usize::MAX, 2), Err(DecodeError));
         assert_eq!(part(b"abc", 999, 0), Ok(&b""[..]));
     }
 }

@@ -93,7 +93,7 @@ pub(crate) fn write(sealer: &Sealer, id: ChunkId, contents: &[u8], out: &mut Vec
     sealer.seal(&id.0, plain, out);
 }
 
-/// Reads what [`write`] wrote. `None` if it is anything else.
+/// Reads what [`write()`] wrote. `None` if it is anything else.
 pub(crate) fn read(sealer: &Sealer, id: ChunkId, stored: &[u8]) -> Option<Vec<u8>> {
     let plain = sealer.open(&id.0, stored)?;
     let contents = match plain.split_first()? {

@@ -55,12 +55,12 @@ pub(crate) fn write(
 }
 
 /// The chunks by name, at most [`limits::KNOWN_CHUNKS`].
-pub(crate) struct Known(HashMap<ChunkId, Chunk>);
+pub(crate) struct ChunkIndex(HashMap<ChunkId, Chunk>);
 
-impl Known {
+impl ChunkIndex {
     /// Reads as much of the index as there is room for.
-    pub(crate) fn load(vault: &Vault) -> Result<Known, BackupError> {
-        let mut known = Known(HashMap::new());
+    pub(crate) fn load(vault: &Vault) -> Result<ChunkIndex, BackupError> {
+        let mut known = ChunkIndex(HashMap::new());
         for object in vault.list(PREFIX)? {
             if known.0.len() >= limits::KNOWN_CHUNKS {
                 break;

@@ -42,15 +42,15 @@ mod verify;
 pub use bucket::{Bucket, BucketError};
 pub use error::BackupError;
 pub use folder::Folder;
-pub use prune::{Pruned, prune};
+pub use prune::{PruneStats, prune};
 pub use restore::restore;
-pub use retry::Retrying;
+pub use retry::RetryBucket;
 pub use s3::{S3, S3Settings};
 pub use seal::VaultKey;
 pub use select::restore_files;
 pub use take::{Source, take};
 pub use vault::{Backup, Vault};
-pub use verify::{Verified, verify};
+pub use verify::{VerifyStats, verify};
 
 /// Progress of a backup, a restoration or a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -97,7 +97,7 @@ impl Window {
 }
 
 impl Entry {
-    pub(crate) fn at(&self) -> Position {
+    pub(crate) fn position(&self) -> Position {
         match self {
             Entry::Record { at, .. } | Entry::Window { at, .. } => *at,
         }
@@ -180,15 +180,18 @@ impl Segment {
     /// Reads its entries.
     pub(crate) fn entries(&self, vault: &Vault) -> Result<VecDeque<Entry>, BackupError> {
         let bytes = vault.chunk(&self.chunk)?;
-        let entries: Option<VecDeque<Entry>> = all(&bytes, Entry::take);
-        let ascends =
-            |entries: &VecDeque<Entry>| entries.iter().is_sorted_by(|a, b| a.at() < b.at());
+        let entries: Option<VecDeque<Entry>> = decode_list(&bytes, Entry::take);
+        let ascends = |entries: &VecDeque<Entry>| {
+            entries
+                .iter()
+                .is_sorted_by(|a, b| a.position() < b.position())
+        };
         let entries = entries.filter(ascends);
         entries.ok_or_else(|| vault.lost(&self.chunk))
     }
 }
 
-fn all<T, C: FromIterator<T>>(
+fn decode_list<T, C: FromIterator<T>>(
     bytes: &[u8],
     take: impl Fn(&mut Reader<'_>) -> Option<T>,
 ) -> Option<C> {
@@ -222,7 +225,7 @@ impl<'v> Segments<'v> {
                 break;
             };
             let bytes = self.vault.chunk(&list)?;
-            let segments: Option<VecDeque<Segment>> = all(&bytes, Segment::take);
+            let segments: Option<VecDeque<Segment>> = decode_list(&bytes, Segment::take);
             self.loaded
                 .extend(segments.ok_or_else(|| self.vault.lost(&list))?);
         }
@@ -274,9 +277,12 @@ mod tests {
         ];
         let mut bytes = Vec::new();
         entries.iter().for_each(|entry| entry.put(&mut bytes));
-        assert_eq!(all::<_, Vec<_>>(&bytes, Entry::take).unwrap(), entries);
+        assert_eq!(
+            decode_list::<_, Vec<_>>(&bytes, Entry::take).unwrap(),
+            entries
+        );
         for cut in 1..bytes.len() {
-            let read = all::<_, Vec<_>>(&bytes[..cut], Entry::take);
+            let read = decode_list::<_, Vec<_>>(&bytes[..cut], Entry::take);
             assert!(read.is_none_or(|read| read.len() == 1), "{cut}");
         }
     }
@@ -314,7 +320,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_entries_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            if let Some(entries) = all::<_, Vec<_>>(&bytes, Entry::take) {
+            if let Some(entries) = decode_list::<_, Vec<_>>(&bytes, Entry::take) {
                 let mut again = Vec::new();
                 entries.iter().for_each(|entry| entry.put(&mut again));
                 prop_assert_eq!(again, bytes);

@@ -57,8 +57,8 @@ impl<'v> Merge<'v> {
     pub(crate) fn advance(&mut self, at: Position) -> Result<Option<Entry>, BackupError> {
         loop {
             while let Some(entry) = self.entries.front() {
-                if entry.at() >= at {
-                    let found = entry.at() == at;
+                if entry.position() >= at {
+                    let found = entry.position() == at;
                     return Ok(match found {
                         true => self.entries.pop_front(),
                         false => None,
@@ -85,7 +85,7 @@ impl<'v> Merge<'v> {
     /// Appends an entry.
     pub(crate) fn push(&mut self, entry: &Entry) -> Result<(), BackupError> {
         let open = self.open.get_or_insert_with(|| Open {
-            first: entry.at(),
+            first: entry.position(),
             bytes: Vec::new(),
             pieces: Vec::new(),
         });

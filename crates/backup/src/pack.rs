@@ -4,14 +4,14 @@ use weir_base::limits::backup as limits;
 
 use crate::chunk::{self, Chunk, PackId};
 use crate::error::BackupError;
-use crate::index::{self, Known};
+use crate::index::{self, ChunkIndex};
 use crate::refs::{Referrer, Refs};
 use crate::vault::Vault;
 
 /// Puts chunks into a vault that does not have them.
 pub(crate) struct Packer<'v> {
     vault: &'v Vault,
-    known: Known,
+    known: ChunkIndex,
     pack: PackId,
     open: Vec<u8>,
     /// The chunk added last.
@@ -27,7 +27,7 @@ impl<'v> Packer<'v> {
     pub(crate) fn new(vault: &'v Vault) -> Result<Packer<'v>, BackupError> {
         Ok(Packer {
             vault,
-            known: Known::load(vault)?,
+            known: ChunkIndex::load(vault)?,
             pack: new_pack(vault),
             open: Vec::with_capacity(limits::PACK_BYTES + limits::MAX_CHUNK),
             last: None,

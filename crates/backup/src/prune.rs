@@ -11,7 +11,7 @@ use crate::vault::Vault;
 
 /// Packs that were deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pruned {
+pub struct PruneStats {
     /// Number of packs.
     pub packs: u64,
     /// Their size in bytes.
@@ -28,7 +28,7 @@ pub struct Pruned {
 /// # Errors
 /// `Damaged` if a list is, or a segment of which nothing is noted: nothing is deleted then. The
 /// bucket's: what is left is deleted the next time.
-pub fn prune(vault: &Vault) -> Result<Pruned, BackupError> {
+pub fn prune(vault: &Vault) -> Result<PruneStats, BackupError> {
     let mut refs = Refs::load(vault)?;
     let mut live = HashSet::new();
     let used = used(vault, &mut refs, &mut live)?;
@@ -38,7 +38,7 @@ pub fn prune(vault: &Vault) -> Result<Pruned, BackupError> {
     // The index first: it never names a pack that is gone.
     prune_index(vault, &used, !gone.is_empty(), &mut refs, &mut live)?;
     refs.keep(vault, &live)?;
-    let mut pruned = Pruned::default();
+    let mut pruned = PruneStats::default();
     for object in gone {
         let object = vault.object(&object);
         pruned.bytes += vault.bucket().size(&object)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::backup as limits;
-use weir_volume::{ContentHash, Incoming, Mark, Position, Receive, Volume};
+use weir_volume::{ContentHash, Mark, Position, Receive, TransferHeader, Volume};
 
 use crate::chunk::Chunk;
 use crate::error::BackupError;
@@ -55,7 +55,7 @@ pub fn restore(
 
 /// Begins to receive a backup's snapshot into an empty volume, or goes on.
 pub(crate) fn begin(backup: &Backup, volume: &Arc<Volume>) -> Result<Receive, BackupError> {
-    Ok(volume.receive(&Incoming {
+    Ok(volume.receive(&TransferHeader {
         base: None,
         target: backup.identity().ok_or_else(|| backup.malformed())?,
         name: backup.snapshot.clone(),
@@ -81,7 +81,7 @@ pub(crate) fn receive_group(
     for entry in group {
         progress.contents += apply(vault, receive, entry, &read)?;
     }
-    Ok(receive.commit(mark(last.at().behind(), *progress))?)
+    Ok(receive.commit(mark(last.position().behind(), *progress))?)
 }
 
 /// Completes what was received. Returns the hash of its contents.
@@ -185,7 +185,7 @@ impl<'v> Groups<'v> {
                 }
                 continue;
             };
-            if entry.at() >= self.from {
+            if entry.position() >= self.from {
                 if let Entry::Window { window, .. } = &entry {
                     count += window.pieces.len();
                 }

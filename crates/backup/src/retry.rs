@@ -8,15 +8,15 @@ use crate::bucket::{Bucket, BucketError};
 
 /// A bucket whose requests are repeated while it does not answer, each time after twice the pause.
 /// All requests can be repeated: objects are written as a whole.
-pub struct Retrying<B> {
+pub struct RetryBucket<B> {
     bucket: B,
     pause: fn(Duration),
 }
 
-impl<B: Bucket> Retrying<B> {
+impl<B: Bucket> RetryBucket<B> {
     /// Waits with `pause`.
-    pub fn new(bucket: B, pause: fn(Duration)) -> Retrying<B> {
-        Retrying { bucket, pause }
+    pub fn new(bucket: B, pause: fn(Duration)) -> RetryBucket<B> {
+        RetryBucket { bucket, pause }
     }
 
     fn tried<T>(&self, request: impl Fn(&B) -> Result<T, BucketError>) -> Result<T, BucketError> {
@@ -34,7 +34,7 @@ impl<B: Bucket> Retrying<B> {
     }
 }
 
-impl<B: Bucket> Bucket for Retrying<B> {
+impl<B: Bucket> Bucket for RetryBucket<B> {
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), BucketError> {
         self.tried(|bucket| bucket.put(name, bytes))
     }

@@ -14,14 +14,14 @@ use crate::{Progress, Watch};
 
 /// Inodes of which records are needed.
 #[derive(Default)]
-struct Selected {
+struct Selection {
     /// Directories, with the inodes that their needed entries lead to.
     directories: BTreeMap<Ino, BTreeSet<Ino>>,
     /// Files and streams, with all that belongs to them.
     files: BTreeSet<Ino>,
 }
 
-impl Selected {
+impl Selection {
     fn inodes(&self) -> BTreeSet<Ino> {
         self.directories
             .keys()
@@ -30,8 +30,8 @@ impl Selected {
             .collect()
     }
 
-    fn has(&self, ino: Ino, entry: &Entry) -> bool {
-        if entry.at().inode() != ino {
+    fn has_entry(&self, ino: Ino, entry: &Entry) -> bool {
+        if entry.position().inode() != ino {
             return false;
         }
         let (Some(children), false) = (self.directories.get(&ino), self.files.contains(&ino))
@@ -59,7 +59,7 @@ fn records(
     let mut groups = Groups::new(vault, backup, Position::of_inode(ino))?;
     while let Some(group) = groups.next_group()? {
         for entry in &group {
-            if entry.at().inode() != ino {
+            if entry.position().inode() != ino {
                 return Ok(());
             }
             let Entry::Record { at, value } = entry else {
@@ -79,8 +79,8 @@ fn select(
     backup: &Backup,
     root: Ino,
     paths: &[Vec<Vec<u8>>],
-) -> Result<Selected, BackupError> {
-    let mut selected = Selected::default();
+) -> Result<Selection, BackupError> {
+    let mut selected = Selection::default();
     for path in paths {
         let mut at = root;
         for wanted in path {
@@ -93,7 +93,7 @@ fn select(
                 }
                 child.is_none()
             })?;
-            let child = child.ok_or_else(|| BackupError::NoFile(shown(path)))?;
+            let child = child.ok_or_else(|| BackupError::NoFile(display_path(path)))?;
             selected.directories.entry(at).or_default().insert(child);
             at = child;
         }
@@ -109,7 +109,7 @@ fn select(
 }
 
 /// Returns a path for people.
-fn shown(path: &[Vec<u8>]) -> String {
+fn display_path(path: &[Vec<u8>]) -> String {
     let names = path.iter().map(|name| String::from_utf8_lossy(name));
     names
         .map(|name| format!("/{}", name.escape_debug()))
@@ -142,8 +142,10 @@ pub fn restore_files(
             let Some(mut group) = groups.next_group()? else {
                 break;
             };
-            more = group.last().is_some_and(|last| last.at().inode() == ino);
-            group.retain(|entry| selected.has(ino, entry));
+            more = group
+                .last()
+                .is_some_and(|last| last.position().inode() == ino);
+            group.retain(|entry| selected.has_entry(ino, entry));
             receive_group(vault, &mut receive, &group, &mut progress)?;
             if !watch(progress) {
                 return Err(BackupError::Stopped);

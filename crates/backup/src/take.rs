@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use weir_base::limits::backup as limits;
 use weir_base::{BLOCK_SIZE, SnapshotIdentity, invariant};
-use weir_volume::{Frame, Outgoing, Position, Sent, Volume};
+use weir_volume::{DiffItem, Frame, Position, SnapshotDiff, Volume};
 
 use crate::error::BackupError;
 use crate::manifest::{Entry, Window};
 use crate::merge::Merge;
 use crate::pack::Packer;
-use crate::vault::{Backup, Made, Vault};
+use crate::vault::{Backup, BackupParts, Vault};
 use crate::{Progress, Watch};
 
 /// Source of a backup.
@@ -47,7 +47,7 @@ pub fn take(
     }
     let base = base.filter(|base| precedes(source, base) && is_held(source.volume, base));
     let identity = base.and_then(Backup::identity);
-    let mut outgoing = Outgoing::new(source.volume, identity, source.snapshot)?;
+    let mut outgoing = SnapshotDiff::new(source.volume, identity, source.snapshot)?;
     let lists = base.map(Backup::lists).transpose()?.unwrap_or_default();
     let mut merge = Merge::new(Packer::new(vault)?, lists);
     let mut contents = 0;
@@ -65,7 +65,7 @@ pub fn take(
     }
     let (lists, uploaded) = merge.finish()?;
     let content = source.volume.content_walk(source.snapshot)?.finish()?;
-    let made = Made {
+    let made = BackupParts {
         name: name.to_owned(),
         volume: source.name.to_owned(),
         referenced: outgoing.referenced(),
@@ -97,13 +97,15 @@ fn is_held(volume: &Arc<Volume>, base: &Backup) -> bool {
 }
 
 /// Reads differences, and the blocks of them.
-fn read_ahead(outgoing: &mut Outgoing) -> Result<(VecDeque<Sent>, VecDeque<Frame>), BackupError> {
+fn read_ahead(
+    outgoing: &mut SnapshotDiff,
+) -> Result<(VecDeque<DiffItem>, VecDeque<Frame>), BackupError> {
     let (mut differences, mut wanted) = (VecDeque::new(), Vec::new());
     while wanted.len() < limits::AHEAD_BLOCKS && differences.len() < limits::AHEAD_BLOCKS {
         let Some(sent) = outgoing.advance()? else {
             break;
         };
-        if let Sent::Data { blocks, .. } = &sent {
+        if let DiffItem::Data { blocks, .. } = &sent {
             wanted.extend(blocks.iter().map(|(_, block)| *block));
         }
         differences.push_back(sent);
@@ -117,18 +119,18 @@ fn read_ahead(outgoing: &mut Outgoing) -> Result<(VecDeque<Sent>, VecDeque<Frame
 
 fn put(
     merge: &mut Merge<'_>,
-    differences: VecDeque<Sent>,
+    differences: VecDeque<DiffItem>,
     mut pages: VecDeque<Frame>,
 ) -> Result<(), BackupError> {
     for sent in differences {
         match sent {
-            Sent::Put { at, value } => {
+            DiffItem::Put { at, value } => {
                 merge.advance(at)?;
                 let value = value.to_vec();
                 merge.push(&Entry::Record { at, value })?;
             }
-            Sent::Gone { at } => drop(merge.advance(at)?),
-            Sent::Data { at, blocks, holes } => {
+            DiffItem::Gone { at } => drop(merge.advance(at)?),
+            DiffItem::Data { at, blocks, holes } => {
                 let count = blocks.len();
                 invariant!(
                     pages.len() >= count,

@@ -62,7 +62,7 @@ pub struct Backup {
 }
 
 /// Parts of a backup beside the snapshot's description.
-pub(crate) struct Made {
+pub(crate) struct BackupParts {
     pub name: String,
     pub volume: String,
     pub referenced: u64,
@@ -72,7 +72,7 @@ pub(crate) struct Made {
 }
 
 impl Backup {
-    pub(crate) fn new(of: &weir_volume::Incoming, made: Made) -> Backup {
+    pub(crate) fn new(of: &weir_volume::TransferHeader, made: BackupParts) -> Backup {
         let encoded = |chunk: &Chunk| {
             let mut bytes = Vec::with_capacity(CHUNK_LEN);
             chunk.put(&mut bytes);
@@ -137,7 +137,11 @@ pub struct Vault {
 }
 
 impl Vault {
-    fn at(bucket: Arc<dyn Bucket>, name: &str, sealer: Sealer) -> Result<Vault, BackupError> {
+    fn with_sealer(
+        bucket: Arc<dyn Bucket>,
+        name: &str,
+        sealer: Sealer,
+    ) -> Result<Vault, BackupError> {
         match is_name(name) {
             true => Ok(Vault {
                 bucket,
@@ -158,7 +162,7 @@ impl Vault {
         key: &VaultKey,
         rng: Arc<dyn Rng>,
     ) -> Result<Vault, BackupError> {
-        let vault = Vault::at(bucket, name, Sealer::new(key, rng))?;
+        let vault = Vault::with_sealer(bucket, name, Sealer::new(key, rng))?;
         match vault.bucket.size(&vault.object(HEAD)) {
             Err(BucketError::Missing(_)) => {}
             Err(error) => return Err(error.into()),
@@ -189,7 +193,7 @@ impl Vault {
         key: &VaultKey,
         rng: Arc<dyn Rng>,
     ) -> Result<Vault, BackupError> {
-        let vault = Vault::at(bucket, name, Sealer::new(key, rng))?;
+        let vault = Vault::with_sealer(bucket, name, Sealer::new(key, rng))?;
         vault.check_head()?;
         Ok(vault)
     }
@@ -311,7 +315,7 @@ impl Vault {
         }
     }
 
-    /// Deletes a backup. Its chunks go with the next [`crate::prune`], unless others have them.
+    /// Deletes a backup. Its chunks go with the next [`mod@crate::prune`], unless others have them.
     ///
     /// # Errors
     /// `NotFound`; the bucket's.

@@ -15,7 +15,7 @@ use crate::{Progress, Watch};
 
 /// Result of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifyStats {
     /// Records of the volume: names, attributes, and windows of files.
     pub records: u64,
     /// Bytes of file contents.
@@ -47,10 +47,14 @@ fn verify_refs(vault: &Vault, lists: Vec<Chunk>) -> Result<(), BackupError> {
 /// # Errors
 /// `Damaged`, with the first object that is; `Stopped`; the bucket's, of which `Missing` is damage
 /// as well.
-pub fn verify(vault: &Vault, backup: &Backup, watch: Watch<'_>) -> Result<Verified, BackupError> {
+pub fn verify(
+    vault: &Vault,
+    backup: &Backup,
+    watch: Watch<'_>,
+) -> Result<VerifyStats, BackupError> {
     verify_refs(vault, backup.lists()?)?;
     let mut groups = Groups::new(vault, backup, Position::START)?;
-    let mut verified = Verified::default();
+    let mut verified = VerifyStats::default();
     let mut seen = HashSet::new();
     let mut before = None;
     while let Some(group) = groups.next_group()? {
@@ -59,7 +63,7 @@ pub fn verify(vault: &Vault, backup: &Backup, watch: Watch<'_>) -> Result<Verifi
         let read = vault.chunks(&wanted)?;
         verified.fetched += read.moved;
         for entry in &group {
-            if before.replace(entry.at()) >= Some(entry.at()) {
+            if before.replace(entry.position()) >= Some(entry.position()) {
                 return Err(backup.malformed());
             }
             verified.records += 1;

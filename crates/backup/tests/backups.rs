@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use common::{Machine, change, create, dump, write};
 use weir_backup::{
-    Backup, BackupError, Bucket, BucketError, Progress, Retrying, Source, Vault, VaultKey, prune,
-    restore, restore_files, take, verify,
+    Backup, BackupError, Bucket, BucketError, Progress, RetryBucket, Source, Vault, VaultKey,
+    prune, restore, restore_files, take, verify,
 };
 use weir_base::{Rng, SeededRng};
 use weir_volume::{Engine, FileKind, Volume};
@@ -176,13 +176,13 @@ impl Bench {
     }
 
     fn vault(&self) -> Vault {
-        let bucket = Arc::new(Retrying::new(self.memory.clone(), |_: Duration| {}));
+        let bucket = Arc::new(RetryBucket::new(self.memory.clone(), |_: Duration| {}));
         let rng = Arc::clone(&self.rng) as Arc<dyn Rng>;
         Vault::open(bucket, "v", &self.key, rng).unwrap()
     }
 
     fn snapshot(&self, vol: &Arc<Volume>, name: &str) {
-        vol.snapshot_create(name, common::now()).unwrap();
+        vol.snapshot_create(name, common::fixed_time()).unwrap();
     }
 
     fn back_up(
@@ -552,7 +552,7 @@ fn single_files_are_restored_with_all_that_belongs_to_them() {
     let vol = bench.machine.volume(&bench.engine, "vol");
     change(&vol, &bench.rng, 400);
     let large = fill(&bench, &vol, "large", 9 << 20);
-    let mut cx = weir_volume::EngineContext::new(common::now());
+    let mut cx = weir_volume::EngineContext::new(common::fixed_time());
     let file = vol.drive_blocking(&mut cx, |cx| vol.lookup(cx, vol.root(), b"large"));
     let file = file.unwrap().ino;
     let stream = vol.drive_blocking(&mut cx, |cx| vol.make_stream(cx, file, b"side"));

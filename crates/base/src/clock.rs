@@ -60,7 +60,7 @@ impl From<SystemTime> for Time {
 /// The source of time for everything below the binary.
 pub trait Clock: Send + Sync {
     /// Returns civil time, for timestamps that users see. It may step in both directions.
-    fn now(&self) -> Time;
+    fn current_time(&self) -> Time;
 
     /// Returns the time since an arbitrary fixed point, for intervals. It never goes back.
     fn monotonic(&self) -> Duration;
@@ -90,7 +90,7 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     #[allow(clippy::disallowed_methods)] // The one implementation of `Clock` on real time.
-    fn now(&self) -> Time {
+    fn current_time(&self) -> Time {
         SystemTime::now().into()
     }
 
@@ -143,7 +143,7 @@ impl Default for ManualClock {
 }
 
 impl Clock for ManualClock {
-    fn now(&self) -> Time {
+    fn current_time(&self) -> Time {
         self.lock().0
     }
 
@@ -199,10 +199,13 @@ mod tests {
     #[test]
     fn manual_clock_moves_only_when_told() {
         let c = ManualClock::new(Time::EPOCH);
-        assert_eq!((c.now(), c.monotonic()), (Time::EPOCH, Duration::ZERO));
+        assert_eq!(
+            (c.current_time(), c.monotonic()),
+            (Time::EPOCH, Duration::ZERO)
+        );
         c.advance(Duration::from_nanos(1_500_000_000));
         c.set(Time { secs: -5, nanos: 1 });
-        assert_eq!(c.now(), Time { secs: -5, nanos: 1 });
+        assert_eq!(c.current_time(), Time { secs: -5, nanos: 1 });
         assert_eq!(c.monotonic(), Duration::from_millis(1500));
     }
 
@@ -211,6 +214,6 @@ mod tests {
         let c = SystemClock::new();
         let a = c.monotonic();
         assert!(c.monotonic() >= a);
-        assert!(c.now().secs > 1_600_000_000);
+        assert!(c.current_time().secs > 1_600_000_000);
     }
 }

@@ -3,17 +3,17 @@
 
 /// ASCII bytes that stand for themselves: letters and digits, and those of the set.
 #[derive(Clone, Copy)]
-pub struct Unescaped(u128);
+pub struct UnescapedSet(u128);
 
 /// Those that mean the same everywhere in a URL (RFC 3986 §2.3).
-pub const UNRESERVED: Unescaped = Unescaped::alphanumeric().and(b"-._~");
+pub const UNRESERVED: UnescapedSet = UnescapedSet::alphanumeric().and(b"-._~");
 /// Those of a path, with the `/` between its parts (RFC 3986 §3.3).
-pub const PATH: Unescaped = UNRESERVED.and(b"/:@");
+pub const PATH: UnescapedSet = UNRESERVED.and(b"/:@");
 /// Those of a gRPC status text: printable ASCII other than `%`.
-pub const STATUS_TEXT: Unescaped = UNRESERVED.and(b" !\"#$&'()*+,/:;<=>?@[\\]^`{|}");
+pub const STATUS_TEXT: UnescapedSet = UNRESERVED.and(b" !\"#$&'()*+,/:;<=>?@[\\]^`{|}");
 
-impl Unescaped {
-    const fn alphanumeric() -> Unescaped {
+impl UnescapedSet {
+    const fn alphanumeric() -> UnescapedSet {
         let mut set = 0;
         let mut byte = 0u8;
         while byte < 128 {
@@ -22,11 +22,11 @@ impl Unescaped {
             }
             byte += 1;
         }
-        Unescaped(set)
+        UnescapedSet(set)
     }
 
     /// Adds ASCII bytes to the set.
-    pub const fn and(self, bytes: &[u8]) -> Unescaped {
+    pub const fn and(self, bytes: &[u8]) -> UnescapedSet {
         let mut set = self.0;
         let mut at = 0;
         while at < bytes.len() {
@@ -34,20 +34,20 @@ impl Unescaped {
             set |= 1 << bytes[at];
             at += 1;
         }
-        Unescaped(set)
+        UnescapedSet(set)
     }
 
-    fn has(self, byte: u8) -> bool {
+    fn contains(self, byte: u8) -> bool {
         byte.is_ascii() && self.0 & (1 << byte) != 0
     }
 }
 
 /// Appends the encoding of `text` to `out`.
-pub fn escape(out: &mut String, text: &str, kept: Unescaped) {
+pub fn escape(out: &mut String, text: &str, kept: UnescapedSet) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let digit = |of: u8| char::from(DIGITS[usize::from(of & 15)]);
     for byte in text.bytes() {
-        match kept.has(byte) {
+        match kept.contains(byte) {
             true => out.push(char::from(byte)),
             false => out.extend(['%', digit(byte >> 4), digit(byte)]),
         }
@@ -55,7 +55,7 @@ pub fn escape(out: &mut String, text: &str, kept: Unescaped) {
 }
 
 /// Returns the encoding of `text`.
-pub fn escaped(text: &str, kept: Unescaped) -> String {
+pub fn escaped(text: &str, kept: UnescapedSet) -> String {
     let mut out = String::with_capacity(text.len());
     escape(&mut out, text, kept);
     out
@@ -90,8 +90,8 @@ mod tests {
             assert_eq!(escaped("a/B-._~9 %?@é\n", kept), expected);
         }
         let printable = (b' '..=b'~').filter(|byte| *byte != b'%');
-        assert!(printable.into_iter().all(|byte| STATUS_TEXT.has(byte)));
-        assert!((0..=u8::MAX).all(|byte| !PATH.has(byte) || STATUS_TEXT.has(byte)));
+        assert!(printable.into_iter().all(|byte| STATUS_TEXT.contains(byte)));
+        assert!((0..=u8::MAX).all(|byte| !PATH.contains(byte) || STATUS_TEXT.contains(byte)));
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
             for kept in [UNRESERVED, PATH, STATUS_TEXT] {
                 let mut out = escaped(&text, kept);
                 escape(&mut out, &more, kept);
-                prop_assert!(out.bytes().all(|byte| byte == b'%' || kept.has(byte)));
+                prop_assert!(out.bytes().all(|byte| byte == b'%' || kept.contains(byte)));
                 prop_assert_eq!(unescape(&out), Some(format!("{text}{more}")));
             }
         }

@@ -41,15 +41,15 @@ impl<T: Copy> Signal<T> {
     }
 
     /// Resolves to the value when it is set.
-    pub fn settled(self: Arc<Self>) -> Settled<T> {
-        Settled(self)
+    pub fn settled(self: Arc<Self>) -> SignalFuture<T> {
+        SignalFuture(self)
     }
 }
 
 /// The future that [`Signal::settled`] returns.
-pub struct Settled<T>(Arc<Signal<T>>);
+pub struct SignalFuture<T>(Arc<Signal<T>>);
 
-impl<T: Copy> Future for Settled<T> {
+impl<T: Copy> Future for SignalFuture<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {

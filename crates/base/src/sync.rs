@@ -2,7 +2,7 @@
 //! a thread by which such places spread their callers.
 //!
 //! They are parking_lot's and the standard library's. A build with `--cfg model` has those of loom
-//! instead, which runs a test once for every order that the memory model allows ([`model`]). Only
+//! instead, which runs a test once for every order that the memory model allows (`model`). Only
 //! places without I/O and with a few threads can be tried out so.
 
 #[cfg(not(model))]

@@ -22,7 +22,7 @@ use crate::interrupt;
 use crate::lab::text::aligned;
 use crate::lab::units::{latency, thousands};
 use crate::lab::view::Row;
-use crate::log::append::Appended;
+use crate::log::append::AppendStats;
 use crate::log::seconds;
 
 /// Bytes of an object.
@@ -114,9 +114,9 @@ struct Figures {
     kind: Kind,
     bytes: u64,
     /// One operation at a time.
-    alone: Appended,
+    alone: AppendStats,
     /// Many at a time; none of a log.
-    together: Option<Appended>,
+    together: Option<AppendStats>,
 }
 
 /// The objects under measurement. They are removed when this is dropped.
@@ -235,10 +235,10 @@ impl Pool {
         bytes: u64,
         depth: u32,
         span: Duration,
-    ) -> Result<Appended, BenchError> {
+    ) -> Result<AppendStats, BenchError> {
         let (tell, told): (Sender<(u64, std::io::Result<()>)>, Receiver<_>) = channel();
         let began = clock::now_ns();
-        let mut done = Appended::default();
+        let mut done = AppendStats::default();
         let (mut position, mut in_flight) = (0, 0);
         for _ in 0..depth {
             self.begin(kind, bytes, &mut position, &tell);
@@ -331,7 +331,7 @@ impl CephReport {
         out
     }
 
-    fn of(&self, kind: Kind, bytes: u64) -> Option<&Appended> {
+    fn find_appends(&self, kind: Kind, bytes: u64) -> Option<&AppendStats> {
         let mut rows = self.rows.iter();
         let row = rows.find(|row| row.kind == kind && row.bytes == bytes);
         row.map(|row| &row.alone)
@@ -340,22 +340,22 @@ impl CephReport {
     /// The cost of a log in the pool.
     fn verdict(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        if let Some(small) = self.of(Kind::Log, 4 << 10) {
+        if let Some(small) = self.find_appends(Kind::Log, 4 << 10) {
             lines.push(format!(
                 "a stable operation alone waits {} for the log (p50), {} in 99 of 100 cases",
                 latency(small.quantile_us(0.5)),
                 latency(small.quantile_us(0.99))
             ));
         }
-        if let Some(large) = self.of(Kind::Log, 1 << 20) {
+        if let Some(large) = self.find_appends(Kind::Log, 1 << 20) {
             lines.push(format!(
                 "many stable operations share batches of up to 1 MiB: {} MiB/s at most",
                 thousands(large.per_second().round())
             ));
         }
         let pair = (
-            self.of(Kind::Log, 4 << 10),
-            self.of(Kind::Unguarded, 4 << 10),
+            self.find_appends(Kind::Log, 4 << 10),
+            self.find_appends(Kind::Unguarded, 4 << 10),
         );
         if let (Some(guarded), Some(plain)) = pair {
             let part = guarded.quantile_us(0.5) / plain.quantile_us(0.5).max(f64::MIN_POSITIVE);
@@ -370,7 +370,7 @@ impl CephReport {
 
 impl Figures {
     fn row(&self) -> Row {
-        let cells = |a: &Appended| {
+        let cells = |a: &AppendStats| {
             [
                 thousands(a.per_second().round()),
                 thousands((a.per_second() * self.bytes as f64 / 1_048_576.0).round()),
@@ -404,7 +404,7 @@ mod tests {
         let row = |kind, bytes, ns, count: usize| Figures {
             kind,
             bytes,
-            alone: Appended::of(1_000_000_000, &vec![ns; count]),
+            alone: AppendStats::from_latencies(1_000_000_000, &vec![ns; count]),
             together: None,
         };
         let report = CephReport {

@@ -53,11 +53,11 @@ impl Control {
     ) -> Result<Self, BenchError> {
         let stream = TcpStream::connect_timeout(&addr, timeout)
             .map_err(BenchError::io(format!("connect to {addr}")))?;
-        Self::over(stream, cred, xid, timeout)
+        Self::from_stream(stream, cred, xid, timeout)
     }
 
     /// As [`Control::connect`], over a connection that exists.
-    pub fn over(
+    pub fn from_stream(
         stream: TcpStream,
         cred: Option<&Credential>,
         xid: u32,

@@ -2,7 +2,7 @@
 //! machine.
 
 use crate::counters::{Class, ClassTally};
-use crate::phases::Raced;
+use crate::phases::RunResults;
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -141,7 +141,7 @@ fn class_report(class: Class, t: &ClassTally, seconds: f64) -> ClassReport {
 impl Figures {
     /// Derives them from what the threads counted. `faults`: of the tally, in the words of its
     /// protocol.
-    pub fn new(m: &Raced, faults: Vec<String>) -> Self {
+    pub fn new(m: &RunResults, faults: Vec<String>) -> Self {
         let seconds = (m.elapsed_ns as f64 / 1e9).max(1e-9);
         let elapsed_ns = m.elapsed_ns.max(1) as f64;
         let ops = m.tally.ops();

@@ -10,13 +10,13 @@
 //! | [`command`], [`args`] | command line, settings of loads |
 //! | [`xdr`], [`rpc`], [`nfs3`] | encoding of calls, decoding of replies |
 //! | [`control`], [`working_set`] | mount; making, filling and removing the working set |
-//! | [`load`], [`eda_mix`] | which call comes next, and whether its reply is right |
+//! | [`mod@load`], [`eda_mix`] | which call comes next, and whether its reply is right |
 //! | [`arrivals`] | when it comes, in an open loop |
 //! | [`outbox`], [`engine`] | sending and receiving, many calls at a time |
 //! | [`pattern`] | contents that prove where they belong |
 //! | [`counters`], [`figures`], [`report`] | counting and reporting |
 //! | [`machine`], [`clock`] | processor time, memory, time |
-//! | [`run`], [`phases`], [`tcp`] | the two measurements |
+//! | [`mod@run`], [`phases`], [`tcp`] | the two measurements |
 //! | [`smb`] | the SMB generator, a client of its own as well |
 //! | [`log`] | durable appends to a device, without a server |
 //! | [`delay_proxy`] | a link between two machines on one |
@@ -55,7 +55,7 @@ pub mod xdr;
 
 pub use command::{BenchArgs, BenchCommand, Cli};
 
-use lab::runner::Ending;
+use lab::runner::RunOutcome;
 
 use std::io::Write;
 use std::path::Path;
@@ -74,27 +74,27 @@ pub fn run(args: &BenchArgs) -> ExitCode {
         }),
         BenchCommand::Tcp(a) => tcp::tcp(a).and_then(|report| {
             show(a.json.as_deref(), &report, &report.table())?;
-            Ok(Ending::Sound)
+            Ok(RunOutcome::Sound)
         }),
         BenchCommand::Log(a) => log::log(a).and_then(|report| {
             show(a.json.as_deref(), &report, &report.table())?;
-            Ok(Ending::Sound)
+            Ok(RunOutcome::Sound)
         }),
         BenchCommand::Ceph(a) => ceph::ceph(a).and_then(|report| {
             show(a.json.as_deref(), &report, &report.table())?;
-            Ok(Ending::Sound)
+            Ok(RunOutcome::Sound)
         }),
-        BenchCommand::Relay(a) => delay_proxy::relay(a).map(|()| Ending::Sound),
+        BenchCommand::Relay(a) => delay_proxy::relay(a).map(|()| RunOutcome::Sound),
         BenchCommand::Matrix(a) => lab::runner::matrix(a),
         BenchCommand::Presets(a) => lab::presets_text(a).and_then(|t| print(&t)),
         BenchCommand::Compare(a) => lab::compare::compare(a).and_then(|t| print(&t)),
         BenchCommand::Report(a) => lab::report_again(a).and_then(|t| print(&t)),
     };
     match result {
-        Ok(Ending::Sound) => ExitCode::SUCCESS,
-        Ok(Ending::Failed) => ExitCode::FAILURE,
-        Ok(Ending::Faulty) => ExitCode::from(2),
-        Ok(Ending::Interrupted) => ExitCode::from(130),
+        Ok(RunOutcome::Sound) => ExitCode::SUCCESS,
+        Ok(RunOutcome::Failed) => ExitCode::FAILURE,
+        Ok(RunOutcome::Faulty) => ExitCode::from(2),
+        Ok(RunOutcome::Interrupted) => ExitCode::from(130),
         Err(e) => {
             // Nothing is left to do when even this cannot be written.
             let _ = writeln!(std::io::stderr(), "weir bench: {e}");
@@ -103,28 +103,28 @@ pub fn run(args: &BenchArgs) -> ExitCode {
     }
 }
 
-fn load(args: &args::NfsArgs) -> Result<Ending, error::BenchError> {
+fn load(args: &args::NfsArgs) -> Result<RunOutcome, error::BenchError> {
     let report = run::nfs(args)?;
     show(args.json.as_deref(), &report, &report.table())?;
     Ok(ending(&report.figures.faults))
 }
 
-fn ending<T>(faults: &[T]) -> Ending {
+fn ending<T>(faults: &[T]) -> RunOutcome {
     if faults.is_empty() {
-        Ending::Sound
+        RunOutcome::Sound
     } else {
-        Ending::Faulty
+        RunOutcome::Faulty
     }
 }
 
-fn print(text: &str) -> Result<Ending, error::BenchError> {
+fn print(text: &str) -> Result<RunOutcome, error::BenchError> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()) {
         // The reader of a pipe may stop reading.
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(error::BenchError::io("write to the standard output")(e))
         }
-        _ => Ok(Ending::Sound),
+        _ => Ok(RunOutcome::Sound),
     }
 }
 

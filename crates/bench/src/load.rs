@@ -1,7 +1,7 @@
 //! The loads: which call comes next on a connection, and whether its reply is right.
 //!
 //! Each connection has one [`Load`] of its own, so deciding needs no lock; what
-//! connections share is two counters ([`Shared`]). A load names calls by small
+//! connections share is two counters ([`RunState`]). A load names calls by small
 //! copies ([`Call`]), which lets the engine send one again after NFS3ERR_JUKEBOX. What they
 //! look like is the protocol's ([`Wire`]).
 
@@ -133,14 +133,14 @@ pub enum Step {
 
 /// State that the connections of a run share.
 #[derive(Debug, Default)]
-pub struct Shared {
+pub struct RunState {
     /// Next number of what the load makes or uses up.
     pub next: AtomicU64,
 }
 
 /// Part of a connection in its client.
 #[derive(Clone, Copy)]
-pub struct Seat<'a> {
+pub struct ClientContext<'a> {
     /// Encoding of calls and replies.
     pub wire: &'a dyn Wire,
     /// The files of the working set, by number, opened where files are.
@@ -153,8 +153,8 @@ pub struct Seat<'a> {
 pub struct Load<'a> {
     args: &'a NfsArgs,
     set: &'a WorkingSet,
-    shared: &'a Shared,
-    seat: Seat<'a>,
+    shared: &'a RunState,
+    seat: ClientContext<'a>,
     region_len: u64,
     rand: Rand,
     /// This connection's number in the run.
@@ -162,7 +162,7 @@ pub struct Load<'a> {
     /// Sequential position: file and offset.
     position: (u64, u64),
     versions: u64,
-    written: Vec<Written>,
+    written: Vec<FileWrites>,
     commits: VecDeque<u32>,
     verifier: Option<[u8; 8]>,
     slots: Vec<SlotState>,
@@ -172,7 +172,7 @@ pub struct Load<'a> {
 
 /// Writes of a connection to one file.
 #[derive(Debug, Clone, Copy, Default)]
-struct Written {
+struct FileWrites {
     /// WRITEs without a reply yet.
     flying: u32,
     /// Bytes acknowledged since the last COMMIT was sent.
@@ -207,8 +207,8 @@ impl<'a> Load<'a> {
     pub fn new(
         args: &'a NfsArgs,
         set: &'a WorkingSet,
-        shared: &'a Shared,
-        seat: Seat<'a>,
+        shared: &'a RunState,
+        seat: ClientContext<'a>,
         index: u32,
     ) -> Self {
         let index = u64::from(index);
@@ -232,7 +232,7 @@ impl<'a> Load<'a> {
             index,
             position: (index % set.file_count, start),
             versions: 0,
-            written: vec![Written::default(); set.files.len()],
+            written: vec![FileWrites::default(); set.files.len()],
             commits: VecDeque::new(),
             verifier: None,
             slots,
@@ -527,23 +527,23 @@ impl<'a> Load<'a> {
             }
             Call::Lookup { file } => {
                 let number = u64::from(file);
-                let name = named(FILE, number);
+                let name = name_bytes(FILE, number);
                 out.encode(|o| c.of_name(o, id, Proc::Lookup, set.dir_of(number), &name));
             }
             Call::Create { number } => {
-                let name = named(CREATED, number);
+                let name = name_bytes(CREATED, number);
                 out.encode(|o| c.create(o, id, set.dir_of(number), &name));
             }
             Call::Mkdir { number } => {
-                let name = named(MADE_DIR, number);
+                let name = name_bytes(MADE_DIR, number);
                 out.encode(|o| c.mkdir(o, id, set.dir_of(number), &name));
             }
             Call::RemoveMade { number } => {
-                let name = named(CREATED, number);
+                let name = name_bytes(CREATED, number);
                 out.encode(|o| c.of_name(o, id, Proc::Remove, set.dir_of(number), &name));
             }
             Call::Remove { number } => {
-                let name = named(FILE, number);
+                let name = name_bytes(FILE, number);
                 out.encode(|o| c.of_name(o, id, Proc::Remove, set.dir_of(number), &name));
             }
             Call::Rename { number, back } => {
@@ -553,7 +553,7 @@ impl<'a> Load<'a> {
                 } else {
                     (FILE, RENAMED)
                 };
-                let (from, to) = (named(from, number), named(to, number));
+                let (from, to) = (name_bytes(from, number), name_bytes(to, number));
                 out.encode(|o| c.rename(o, id, (dir, &from), (dir, &to)));
             }
             Call::List { dir, position } => {
@@ -865,6 +865,6 @@ impl<'a> Load<'a> {
     }
 }
 
-fn named(letter: u8, number: u64) -> [u8; 16] {
+fn name_bytes(letter: u8, number: u64) -> [u8; 16] {
     Name { letter, number }.bytes()
 }

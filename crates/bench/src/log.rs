@@ -22,7 +22,7 @@ use crate::interrupt;
 use crate::lab::text::aligned;
 use crate::lab::units::{latency, thousands};
 use crate::lab::view::Row;
-use append::{Appended, Appender};
+use append::{AppendStats, Appender};
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -42,8 +42,8 @@ const UNEQUAL: f64 = 0.2;
 #[derive(Args, Debug, Clone, Serialize)]
 pub struct LogArgs {
     /// Folders to try, each with a name of its own if wished
-    #[arg(required = true, value_name = "[NAME=]DIR", value_parser = Named::parse)]
-    pub folders: Vec<Named>,
+    #[arg(required = true, value_name = "[NAME=]DIR", value_parser = NamedFolder::parse)]
+    pub folders: Vec<NamedFolder>,
     /// Appends that wait at once in the second half of the table
     #[arg(long, value_name = "COUNT", default_value_t = 24, value_parser = clap::value_parser!(u32).range(2..=1024))]
     pub waiting: u32,
@@ -63,14 +63,14 @@ pub struct LogArgs {
 
 /// A folder and what to call it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Named {
+pub struct NamedFolder {
     /// Name in the table and the verdict: the folder's path unless another name was given.
     pub name: String,
     /// Folder of the file that is appended to.
     pub dir: PathBuf,
 }
 
-impl Named {
+impl NamedFolder {
     fn parse(text: &str) -> Result<Self, String> {
         let (name, dir) = text.split_once('=').unwrap_or((text, text));
         match name.is_empty() || dir.is_empty() {
@@ -103,7 +103,7 @@ pub struct LogReport {
 /// Measurements in one folder.
 #[derive(Debug, Serialize)]
 pub struct Table {
-    /// As [`Named::name`].
+    /// As [`NamedFolder::name`].
     pub name: String,
     /// File system and device.
     #[serde(with = "PlacementFields")]
@@ -127,9 +127,9 @@ pub struct Figures {
     /// Bytes of an append.
     pub bytes: u64,
     /// One at a time.
-    pub alone: Appended,
+    pub alone: AppendStats,
     /// With so many waiting at once.
-    pub together: Appended,
+    pub together: AppendStats,
 }
 
 /// Measures the folders in turns: ten measurements a folder and round.
@@ -144,7 +144,7 @@ pub fn log(args: &LogArgs) -> Result<LogReport, BenchError> {
         appenders.push((placement, Appender::prepare(&named.dir, args.size)?));
     }
     let span = Duration::from_secs_f64(args.seconds);
-    let mut measured: Vec<Vec<[Appended; 2]>> = args
+    let mut measured: Vec<Vec<[AppendStats; 2]>> = args
         .folders
         .iter()
         .map(|_| SIZES.iter().map(|_| Default::default()).collect())
@@ -252,7 +252,7 @@ impl LogReport {
 
 impl Figures {
     fn row(&self) -> Row {
-        let cells = |a: &Appended| {
+        let cells = |a: &AppendStats| {
             let at = |q| latency(a.quantile_us(q));
             [
                 thousands(a.per_second().round()),
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     fn report(placements: &[(&str, u64, Option<&str>)]) -> LogReport {
-        let named = |name: &str| Named::parse(name).expect("a name");
+        let named = |name: &str| NamedFolder::parse(name).expect("a name");
         LogReport {
             settings: LogArgs {
                 folders: placements.iter().map(|(n, _, _)| named(n)).collect(),
@@ -299,8 +299,11 @@ mod tests {
                     },
                     rows: vec![Figures {
                         bytes: COMPARED << 10,
-                        alone: Appended::of(1_000_000_000, &[100_000; 10]),
-                        together: Appended::of(1_000_000_000, &vec![50_000; per_second as usize]),
+                        alone: AppendStats::from_latencies(1_000_000_000, &[100_000; 10]),
+                        together: AppendStats::from_latencies(
+                            1_000_000_000,
+                            &vec![50_000; per_second as usize],
+                        ),
                     }],
                 })
                 .collect(),
@@ -345,7 +348,7 @@ mod tests {
 
     #[test]
     fn folders_are_given_with_names_or_without() {
-        let parsed = |text| Named::parse(text).map(|n| (n.name, n.dir.display().to_string()));
+        let parsed = |text| NamedFolder::parse(text).map(|n| (n.name, n.dir.display().to_string()));
         assert_eq!(parsed("/a"), Ok(("/a".into(), "/a".into())));
         assert_eq!(parsed("Boot=/a=b"), Ok(("Boot".into(), "/a=b".into())));
         assert!(parsed("=/a").is_err() && parsed("a=").is_err());
@@ -355,7 +358,7 @@ mod tests {
     fn a_folder_is_measured() {
         let dir = std::env::current_dir().expect("a current folder");
         let args = LogArgs {
-            folders: vec![Named::parse(&format!("here={}", dir.display())).expect("a name")],
+            folders: vec![NamedFolder::parse(&format!("here={}", dir.display())).expect("a name")],
             waiting: 3,
             seconds: 0.01,
             rounds: 2,

@@ -392,7 +392,7 @@ pub fn read_head(r: &mut Reader<'_>) -> Result<ReadHead, XdrError> {
 
 /// A successful WRITE's results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteReply {
     /// Bytes that the server has written.
     pub count: u32,
     /// The durability they have; `None` for a value that RFC 1813 does not know.
@@ -402,9 +402,9 @@ pub struct Written {
 }
 
 /// Takes a successful WRITE's results.
-pub fn written(r: &mut Reader<'_>) -> Result<Written, XdrError> {
+pub fn written(r: &mut Reader<'_>) -> Result<WriteReply, XdrError> {
     wcc(r)?;
-    Ok(Written {
+    Ok(WriteReply {
         count: r.u32()?,
         committed: Stable::from_wire(r.u32()?),
         verifier: r.verifier()?,
@@ -462,7 +462,7 @@ pub fn renamed(r: &mut Reader<'_>) -> Result<(), XdrError> {
 
 /// One reply of a directory listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListingReply {
     /// Entries in this reply.
     pub entries: u32,
     /// Position of the next call: last cookie and the cookie verifier.
@@ -472,7 +472,7 @@ pub struct Listed {
 }
 
 /// Takes a successful READDIR's or READDIRPLUS's results.
-pub fn listed(r: &mut Reader<'_>, plus: bool) -> Result<Listed, XdrError> {
+pub fn listed(r: &mut Reader<'_>, plus: bool) -> Result<ListingReply, XdrError> {
     attributes(r)?;
     let verifier = r.verifier()?;
     let mut entries = 0;
@@ -489,7 +489,7 @@ pub fn listed(r: &mut Reader<'_>, plus: bool) -> Result<Listed, XdrError> {
         }
         entries += 1;
     }
-    Ok(Listed {
+    Ok(ListingReply {
         entries,
         position: (cookie, verifier),
         eof: r.bool()?,
@@ -674,7 +674,7 @@ mod tests {
         let l = listed(&mut Reader::new(&b), true).unwrap();
         assert_eq!(
             l,
-            Listed {
+            ListingReply {
                 entries: 3,
                 position: (30, *b"cookievf"),
                 eof: true

@@ -66,7 +66,7 @@ pub struct Schedule {
 }
 
 /// Results of a run's threads.
-pub struct Raced {
+pub struct RunResults {
     /// The sum of all threads' counts.
     pub tally: Tally,
     /// Start, in seconds since 1970.
@@ -100,7 +100,7 @@ struct Start {
 
 impl Start {
     /// Samples, and lets the threads count from now on.
-    fn now(schedule: Schedule, stage: &Stage) -> Self {
+    fn begin_measurement(schedule: Schedule, stage: &Stage) -> Self {
         let start = Self {
             server: schedule.server_pid.and_then(schedule.sample),
             machine: machine::machine(),
@@ -161,9 +161,9 @@ pub fn race<T: Send>(
     observer: &dyn Observer,
     shares: Vec<T>,
     body: impl Fn(T) -> Result<ThreadResult, BenchError> + Sync,
-) -> Result<Raced, BenchError> {
+) -> Result<RunResults, BenchError> {
     // Without warm-up, not even the first replies may go uncounted.
-    let at_once = (schedule.warmup_s == 0.0).then(|| Start::now(schedule, stage));
+    let at_once = (schedule.warmup_s == 0.0).then(|| Start::begin_measurement(schedule, stage));
     let lead = |threads| conduct(schedule, stage, threads, at_once, observer);
     let (results, conducted) = on_threads(stage, shares, body, lead)?;
     let server_after = schedule.server_pid.and_then(schedule.sample);
@@ -174,7 +174,7 @@ pub fn race<T: Send>(
             .find_map(Result::err)
             .unwrap_or_else(|| BenchError::Usage("a generator thread failed".into())));
     }
-    let Conducted {
+    let PhaseRecord {
         start,
         samples,
         cut_short,
@@ -199,7 +199,7 @@ pub fn race<T: Send>(
         true => per_second(&samples),
         false => Vec::new(),
     };
-    Ok(Raced {
+    Ok(RunResults {
         tally,
         unix_time: start.unix_time,
         began_ns: start.ns,
@@ -240,7 +240,7 @@ fn per_second(samples: &[Sample]) -> Vec<u64> {
 }
 
 /// Result of [`conduct`].
-struct Conducted {
+struct PhaseRecord {
     start: Start,
     samples: Vec<Sample>,
     cut_short: bool,
@@ -254,7 +254,7 @@ struct Sampler<'a> {
 }
 
 impl Sampler<'_> {
-    fn over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.stage.finished.load(Ordering::SeqCst) == self.threads
             || self.stage.phase() == Phase::Abort
     }
@@ -282,7 +282,7 @@ impl Sampler<'_> {
             let until_ns = tick_ns.min(start_ns + (end_s * 1e9) as u64);
             loop {
                 let now = clock::now_ns();
-                if now >= until_ns || self.over() || interrupt::requested() {
+                if now >= until_ns || self.is_over() || interrupt::requested() {
                     break;
                 }
                 std::thread::sleep(Duration::from_nanos((until_ns - now).min(20_000_000)));
@@ -298,7 +298,7 @@ impl Sampler<'_> {
                 Phase::Warmup => Moment::Warming(&samples),
                 _ => Moment::Measuring(&samples),
             });
-            if self.over() || interrupt::requested() {
+            if self.is_over() || interrupt::requested() {
                 break;
             }
         }
@@ -314,7 +314,7 @@ fn conduct(
     threads: u64,
     start: Option<Start>,
     observer: &dyn Observer,
-) -> Conducted {
+) -> PhaseRecord {
     let sampler = Sampler {
         stage,
         observer,
@@ -336,7 +336,7 @@ fn conduct(
             },
             Phase::Warmup,
         );
-        Start::now(schedule, stage)
+        Start::begin_measurement(schedule, stage)
     });
     let samples = sampler.sample(
         start.ns,
@@ -346,10 +346,10 @@ fn conduct(
     );
     let cut_short = interrupt::requested();
     stage.enter(Phase::Drain);
-    while !sampler.over() {
+    while !sampler.is_over() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    Conducted {
+    PhaseRecord {
         start,
         samples,
         cut_short,

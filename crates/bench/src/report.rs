@@ -3,7 +3,7 @@
 use crate::args::NfsArgs;
 use crate::figures::{Figures, TOOL};
 use crate::nfs3::Fsinfo;
-use crate::phases::Raced;
+use crate::phases::RunResults;
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -32,7 +32,7 @@ pub struct Report {
 }
 
 /// Measured values, for [`Report::new`].
-pub struct Measured<'a> {
+pub struct ReportInput<'a> {
     /// The settings of the run.
     pub args: &'a NfsArgs,
     /// The server's limits, from FSINFO.
@@ -40,12 +40,12 @@ pub struct Measured<'a> {
     /// Slots of a client's session (NFSv4).
     pub slots: Option<u32>,
     /// Counts of the threads.
-    pub raced: &'a Raced,
+    pub raced: &'a RunResults,
 }
 
 impl Report {
     /// Derives the report from what was measured.
-    pub fn new(m: Measured<'_>) -> Self {
+    pub fn new(m: ReportInput<'_>) -> Self {
         Self {
             tool: TOOL.into(),
             unix_time: m.raced.unix_time,

@@ -7,14 +7,14 @@ use crate::control::{Control, rpcbind_port};
 use crate::counters::Tally;
 use crate::engine::{self, Link, Options, Stage};
 use crate::error::BenchError;
-use crate::load::{Load, Seat, Shared, region_len};
+use crate::load::{ClientContext, Load, RunState, region_len};
 use crate::machine;
 use crate::nfs3::{Calls, Handle, MOUNT_PROGRAM};
 use crate::nfs4::client::{self, MAX_SLOTS};
 use crate::nfs4::{Client, Session};
 use crate::pattern;
 use crate::phases::{Moment, Observer, Sample, Schedule, race};
-use crate::report::{Measured, Report};
+use crate::report::{Report, ReportInput};
 use crate::rpc::Credential;
 use crate::wire::Wire;
 use crate::working_set::WorkingSet;
@@ -30,9 +30,9 @@ const HEADS_ONLY_MIN: u64 = 32 << 10;
 const RPCBIND_PORT: u16 = 111;
 
 /// Follows nothing, with the default samples.
-struct Unobserved;
+struct NullObserver;
 
-impl Observer for Unobserved {}
+impl Observer for NullObserver {}
 
 /// Follows nothing either, with samples as fine as they come.
 struct Finely;
@@ -60,7 +60,7 @@ pub struct Outcome {
 /// Runs the load that `args` describes.
 pub fn nfs(args: &NfsArgs) -> Result<Report, BenchError> {
     let Some(path) = &args.samples else {
-        return observed(args, &Unobserved).map(|o| o.report);
+        return observed(args, &NullObserver).map(|o| o.report);
     };
     let outcome = observed(args, &Finely)?;
     let began_s = outcome.began_ns as f64 / 1e9;
@@ -95,7 +95,7 @@ pub fn observed(args: &NfsArgs, observer: &dyn Observer) -> Result<Outcome, Benc
         )));
     }
 
-    let shared = Shared::default();
+    let shared = RunState::default();
     let mut outcome = drive(args, &reach, &set, &shared, observer)?;
     // What was measured stands, whatever becomes of the cleaning up.
     if let Err(e) = clean(args, reach, &set, &shared) {
@@ -113,7 +113,7 @@ fn clean(
     args: &NfsArgs,
     mut reach: Reach,
     set: &WorkingSet,
-    shared: &Shared,
+    shared: &RunState,
 ) -> Result<(), BenchError> {
     let created = shared.next.load(Ordering::Relaxed);
     // Files that the load itself made are not reused.
@@ -295,7 +295,7 @@ impl Guest {
             .map_err(BenchError::io(format!("connection to {}", reach.addr)))?;
         let timeout = Duration::from_secs_f64(args.timeout);
         let xid = (clock::now_ns() >> 8) as u32;
-        let mut control = Control::over(stream, Some(&reach.cred), xid, timeout)?;
+        let mut control = Control::from_stream(stream, Some(&reach.cred), xid, timeout)?;
         let (minor, block) = (v4.minor, args.block_size);
         let (mut client, first) =
             Client::begin(&mut control, &reach.cred, minor, block, number + 1)?;
@@ -346,7 +346,7 @@ fn drive(
     args: &NfsArgs,
     reach: &Reach,
     set: &WorkingSet,
-    shared: &Shared,
+    shared: &RunState,
     observer: &dyn Observer,
 ) -> Result<Outcome, BenchError> {
     let guests: Vec<Guest> = (0..args.clients)
@@ -371,7 +371,7 @@ fn connected<'s>(
     addr: SocketAddr,
     set: &'s WorkingSet,
     guests: &'s [Guest],
-    shared: &'s Shared,
+    shared: &'s RunState,
 ) -> Result<Vec<Vec<Link<'s>>>, BenchError> {
     let jobs = args.jobs.min(args.connections);
     let mut shares: Vec<Vec<Link<'s>>> = (0..jobs).map(|_| Vec::new()).collect();
@@ -384,7 +384,7 @@ fn connected<'s>(
             stream
                 .set_nodelay(true)
                 .map_err(BenchError::io("socket options"))?;
-            let seat = Seat {
+            let seat = ClientContext {
                 wire: &*guest.wire,
                 files: &guest.files,
                 first_slot,
@@ -419,7 +419,7 @@ fn drive_guests(
     addr: SocketAddr,
     set: &WorkingSet,
     guests: &[Guest],
-    shared: &Shared,
+    shared: &RunState,
     observer: &dyn Observer,
 ) -> Result<Outcome, BenchError> {
     let mut region = vec![0; region_len(args.block_size) as usize];
@@ -445,7 +445,7 @@ fn drive_guests(
     let raced = race(schedule, &stage, observer, shares, |share| {
         engine::run(share, options, &stage)
     })?;
-    let report = Report::new(Measured {
+    let report = Report::new(ReportInput {
         args,
         fsinfo: set.fsinfo,
         slots: guests

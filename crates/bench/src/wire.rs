@@ -1,15 +1,15 @@
 //! Interface of loads to a protocol: calls encoded, results taken apart.
 //!
-//! The loads ([`crate::load`]), the working set ([`crate::working_set`]) and the calls before and
-//! after a measurement ([`crate::control`]) are written once, over [`Wire`]; [`crate::nfs3`] and
-//! [`crate::nfs4`] implement it. So both versions get the same operations on the same files in the
-//! same order, and what differs between two runs is the protocol.
+//! The loads ([`mod@crate::load`]), the working set ([`crate::working_set`]) and the calls before
+//! and after a measurement ([`crate::control`]) are written once, over [`Wire`]; [`crate::nfs3`]
+//! and [`crate::nfs4`] implement it. So both versions get the same operations on the same files in
+//! the same order, and what differs between two runs is the protocol.
 //!
 //! A call over version 4 occupies a slot of its session with a number that grows by one for each
 //! call (RFC 8881 §2.10.6). Both are a [`Turn`], which the caller keeps; version 3 ignores it. The
 //! dynamic dispatch costs 2 ns a call beside the 300 ns and more that a call costs the generator.
 
-use crate::nfs3::{self, Calls, Fsinfo, Handle, Listed, Proc, ReadHead, Stable, Written};
+use crate::nfs3::{self, Calls, Fsinfo, Handle, ListingReply, Proc, ReadHead, Stable, WriteReply};
 use crate::xdr::{Reader, XdrError};
 
 /// A call's place in its session.
@@ -98,7 +98,7 @@ pub trait Wire: Send + Sync {
     /// READ's results up to the data.
     fn read_head(&self, r: &mut Reader<'_>) -> Result<ReadHead, XdrError>;
     /// WRITE's results.
-    fn written(&self, r: &mut Reader<'_>) -> Result<Written, XdrError>;
+    fn written(&self, r: &mut Reader<'_>) -> Result<WriteReply, XdrError>;
     /// COMMIT's results: the write verifier.
     fn committed(&self, r: &mut Reader<'_>) -> Result<[u8; 8], XdrError>;
     /// LOOKUP's results.
@@ -120,7 +120,7 @@ pub trait Wire: Send + Sync {
     /// RENAME's results.
     fn renamed(&self, r: &mut Reader<'_>) -> Result<(), XdrError>;
     /// READDIR's results.
-    fn listed(&self, r: &mut Reader<'_>, plus: bool) -> Result<Listed, XdrError>;
+    fn listed(&self, r: &mut Reader<'_>, plus: bool) -> Result<ListingReply, XdrError>;
     /// FSINFO's results.
     fn fsinfo(&self, r: &mut Reader<'_>) -> Result<Fsinfo, XdrError>;
     /// FSSTAT's results: the bytes free for the caller.
@@ -215,7 +215,7 @@ impl Wire for Calls {
         nfs3::read_head(r)
     }
 
-    fn written(&self, r: &mut Reader<'_>) -> Result<Written, XdrError> {
+    fn written(&self, r: &mut Reader<'_>) -> Result<WriteReply, XdrError> {
         nfs3::written(r)
     }
 
@@ -259,7 +259,7 @@ impl Wire for Calls {
         nfs3::renamed(r)
     }
 
-    fn listed(&self, r: &mut Reader<'_>, plus: bool) -> Result<Listed, XdrError> {
+    fn listed(&self, r: &mut Reader<'_>, plus: bool) -> Result<ListingReply, XdrError> {
         nfs3::listed(r, plus)
     }
 

@@ -10,7 +10,7 @@ use fake::{Fake, Mischief};
 use weir_bench::args::NfsArgs;
 use weir_bench::engine::{self, Link, Options, Phase, Stage};
 use weir_bench::error::BenchError;
-use weir_bench::load::{Load, Seat, Shared};
+use weir_bench::load::{ClientContext, Load, RunState};
 use weir_bench::nfs3::Calls;
 use weir_bench::report::Report;
 use weir_bench::rpc::Credential;
@@ -45,10 +45,10 @@ fn a_thread_that_starts_in_a_run_that_drains_ends() {
     let fake = Fake::start(Mischief::None);
     let args = parsed(&fake, "null -c 1 -d 2");
     let calls = Calls::new(Some(&Credential { uid: 0, gid: 0 }));
-    let (set, shared) = (WorkingSet::none(), Shared::default());
+    let (set, shared) = (WorkingSet::none(), RunState::default());
     let stage = Stage::new(None);
     stage.enter(Phase::Drain);
-    let seat = Seat {
+    let seat = ClientContext {
         wire: &calls,
         files: &[],
         first_slot: 0,

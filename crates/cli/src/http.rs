@@ -69,11 +69,11 @@ impl Client {
         query: &[(&str, String)],
         body: Option<&Value>,
     ) -> Result<Value, Error> {
-        let answer = self.ask(method, &self.uri(name), query, body)?;
+        let answer = self.send_request(method, &self.uri(name), query, body)?;
         read(answer, &self.base)
     }
 
-    fn ask(
+    fn send_request(
         &self,
         method: Method,
         uri: &str,
@@ -118,7 +118,7 @@ impl Client {
             self.base,
             percent::escaped(path, percent::PATH)
         );
-        let mut answer = self.ask(method, &uri, query, body)?;
+        let mut answer = self.send_request(method, &uri, query, body)?;
         let status = answer.status().as_u16();
         let body = answer.body_mut().with_config().limit(ANSWER_LIMIT);
         let text = body.read_to_string().map_err(|error| {
@@ -143,7 +143,8 @@ impl Client {
     /// # Errors
     /// The server cannot be reached, or refuses.
     pub fn health(&self) -> Result<Value, Error> {
-        let mut answer = self.ask(Method::Get, &format!("{}/health", self.base), &[], None)?;
+        let mut answer =
+            self.send_request(Method::Get, &format!("{}/health", self.base), &[], None)?;
         if !matches!(answer.status().as_u16(), 200 | 503) {
             return read(answer, &self.base);
         }
@@ -162,7 +163,7 @@ impl Client {
     pub fn text(&self, path: &str) -> Result<String, Error> {
         let unreachable = |error: ureq::Error| self.unreachable(&error);
         let uri = format!("{}{path}", self.base);
-        let mut answer = self.ask(Method::Get, &uri, &[], None)?;
+        let mut answer = self.send_request(Method::Get, &uri, &[], None)?;
         if !answer.status().is_success() {
             return read(answer, &self.base).map(|_| String::new());
         }

@@ -159,7 +159,7 @@ impl<'s, 'io> Session<'s, 'io> {
     /// Returns the user's format, or the command's.
     fn format(&self, default: &Format) -> Result<Format, Error> {
         match &self.format {
-            Some(text) => Ok(format::parse(text)?.over(Some(default))),
+            Some(text) => Ok(format::parse(text)?.with_default(Some(default))),
             None => Ok(default.clone()),
         }
     }
@@ -579,7 +579,7 @@ impl<'s, 'io> Session<'s, 'io> {
     ///
     /// # Errors
     /// The streams cannot be written or read.
-    pub fn ask(&mut self, question: &str) -> Result<String, Error> {
+    pub fn prompt_line(&mut self, question: &str) -> Result<String, Error> {
         let mut line = String::new();
         match self.io.answer.as_mut() {
             Some(answer) => {

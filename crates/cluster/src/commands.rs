@@ -13,12 +13,12 @@ use weir_base::limits::cluster::{NODE_SILENCE, SERVER_MEMORY_MIN};
 use weir_node::control_socket::Commands;
 
 use crate::config::Config;
-use crate::daemon::Known;
+use crate::daemon::ClusterState;
 use crate::database::Database;
 use crate::explain::why;
 use crate::placement::{Load, counts, rebalance};
 use crate::rows::{Aggregate, Assignment, Kind, Settings, View, check_name};
-use crate::show::Shown;
+use crate::show::ClusterStatus;
 
 /// Pause between two views while a command waits.
 const STEP: Duration = Duration::from_millis(300);
@@ -51,7 +51,7 @@ pub struct ClusterCommands {
     /// The node's settings.
     pub config: Config,
     /// The daemon's knowledge.
-    pub known: Arc<Mutex<Known>>,
+    pub known: Arc<Mutex<ClusterState>>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
 }
@@ -61,15 +61,19 @@ impl Commands for ClusterCommands {
         let (first, rest) = request.split_once(' ').unwrap_or((request, ""));
         let (word, rest) = rest.split_once(' ').unwrap_or((rest, ""));
         match (first, word, rest) {
-            ("cluster", "show", "--json") => Ok(self.shown(|shown| shown.data().to_string())),
-            ("cluster", "show", "--volumes") => note_all(say, &self.shown(|shown| shown.volumes())),
-            ("cluster", "show", "--volumes --json") => {
-                Ok(self.shown(|shown| shown.volumes_data().to_string()))
+            ("cluster", "show", "--json") => Ok(self.with_status(|shown| shown.data().to_string())),
+            ("cluster", "show", "--volumes") => {
+                note_all(say, &self.with_status(|shown| shown.volumes()))
             }
-            ("cluster", "show", "") => note_all(say, &self.shown(|shown| shown.lines())),
-            ("aggregate", "list", "") => note_all(say, &self.shown(|shown| shown.aggregates())),
+            ("cluster", "show", "--volumes --json") => {
+                Ok(self.with_status(|shown| shown.volumes_data().to_string()))
+            }
+            ("cluster", "show", "") => note_all(say, &self.with_status(|shown| shown.lines())),
+            ("aggregate", "list", "") => {
+                note_all(say, &self.with_status(|shown| shown.aggregates()))
+            }
             ("aggregate", "list", "--json") => {
-                Ok(self.shown(|shown| shown.data()["aggregates"].to_string()))
+                Ok(self.with_status(|shown| shown.data()["aggregates"].to_string()))
             }
             ("aggregate", "create", text) => {
                 let creation = serde_json::from_str(text).context("reading the request")?;
@@ -112,9 +116,9 @@ fn note_all(say: &mut Say<'_>, lines: &[String]) -> Result<String> {
 }
 
 impl ClusterCommands {
-    fn shown<T>(&self, show: impl FnOnce(&Shown<'_>) -> T) -> T {
+    fn with_status<T>(&self, show: impl FnOnce(&ClusterStatus<'_>) -> T) -> T {
         let known = self.known.lock().clone();
-        show(&Shown {
+        show(&ClusterStatus {
             this: &self.config.name,
             known: &known,
             now: self.clock.monotonic(),
@@ -123,17 +127,17 @@ impl ClusterCommands {
 }
 
 /// Begin of a move.
-enum Begun {
+enum MoveOutcome {
     /// The node owns the aggregate already.
     There(String),
     /// The aggregate goes to the node.
     Moves(String),
 }
 
-impl Begun {
+impl MoveOutcome {
     fn node(&self) -> &str {
         match self {
-            Begun::There(node) | Begun::Moves(node) => node,
+            MoveOutcome::There(node) | MoveOutcome::Moves(node) => node,
         }
     }
 }
@@ -252,7 +256,7 @@ impl Session {
     }
 
     /// Sets the wanted owner of an aggregate.
-    fn begin_move(&mut self, name: &str, node: Option<&str>) -> Result<Begun> {
+    fn begin_move(&mut self, name: &str, node: Option<&str>) -> Result<MoveOutcome> {
         for _ in 0..TRIES {
             let view = self.view()?;
             let row = known_aggregate(&view, name)?.clone();
@@ -261,11 +265,11 @@ impl Session {
                 .real_owner(&row)
                 .is_some_and(|(real, _)| real.name == to)
             {
-                return Ok(Begun::There(to));
+                return Ok(MoveOutcome::There(to));
             }
             let done = self.database.set_target(&row, Some(&to));
             if self.runtime.block_on(done)? {
-                return Ok(Begun::Moves(to));
+                return Ok(MoveOutcome::Moves(to));
             }
         }
         bail!("cannot move the aggregate: its row changes too often (try again)")
@@ -273,8 +277,8 @@ impl Session {
 
     fn move_to(&mut self, name: &str, node: Option<&str>, say: &mut Say<'_>) -> Result<String> {
         let to = match self.begin_move(name, node)? {
-            Begun::There(to) => return Ok(format!("{to} owns {name} already")),
-            Begun::Moves(to) => to,
+            MoveOutcome::There(to) => return Ok(format!("{to} owns {name} already")),
+            MoveOutcome::Moves(to) => to,
         };
         loop {
             let view = self.view()?;
@@ -312,7 +316,7 @@ impl Session {
             let rows = view.aggregates.values();
             // A pair's standby stays at its node.
             let left = rows.filter(|row| match row.kind {
-                Kind::Rados => row.nodes.has(node),
+                Kind::Rados => row.nodes.has_node(node),
                 Kind::Pair => row.nodes.owner.as_deref() == Some(node),
             });
             let left: Vec<&Aggregate> = left.collect();
@@ -435,7 +439,7 @@ fn check_move(view: &View, row: &Aggregate, node: Option<&str>) -> Result<String
         "cannot move {name}: {to} is no node of this pair"
     );
     ensure!(
-        has || Load::of(view).fits(row, to),
+        has || Load::from_view(view).fits(row, to),
         "cannot move {name}: {to} lacks the memory for it"
     );
     Ok(to.to_owned())

@@ -28,7 +28,7 @@ const DIRECTORY: &str = "directory.json";
 
 /// Knowledge of the daemon about the cluster, for commands.
 #[derive(Clone, Default)]
-pub struct Known {
+pub struct ClusterState {
     /// The newest view.
     pub view: View,
     /// Monotonic time of the view; `None` if it is of an earlier start.
@@ -41,7 +41,7 @@ pub struct Known {
     pub directory: Arc<Directory>,
 }
 
-impl Known {
+impl ClusterState {
     /// Returns the view with this node's own servers as they are now. While the database answers,
     /// the silence of the other nodes is measured at `now`; in an outage it is that of the view.
     pub fn view_at(&self, now: Duration, this: &str) -> View {
@@ -70,7 +70,7 @@ impl Known {
 
 /// A newest view in its file.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct ViewFile {
     view: View,
 }
 
@@ -82,7 +82,7 @@ pub struct Daemon {
     clock: Arc<dyn Clock>,
     database: Database,
     servers: Servers,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<ClusterState>>,
     /// Name of this start.
     holder: String,
     /// Term of which this daemon is the leader, and the time since which it leads without a gap.
@@ -133,7 +133,7 @@ impl Daemon {
         } = start;
         let text = small_file::read(&folder.join(VIEW)).context("reading the newest view")?;
         // A damaged file is as none: the database has the rows.
-        let kept = text.and_then(|text| serde_json::from_slice::<Kept>(&text).ok());
+        let kept = text.and_then(|text| serde_json::from_slice::<ViewFile>(&text).ok());
         let view = kept.map(|kept| kept.view).unwrap_or_default();
         let text = small_file::read(&folder.join(DIRECTORY)).context("reading the directory")?;
         // As above.
@@ -146,10 +146,10 @@ impl Daemon {
                 None => tracing::warn!("{name}: a server runs here, and its row is not known yet"),
             }
         }
-        let known = Known {
+        let known = ClusterState {
             view: view.clone(),
             directory: Arc::new(directory.clone()),
-            ..Known::default()
+            ..ClusterState::default()
         };
         Ok(Daemon {
             database: Database::new(&config.database)?,
@@ -170,7 +170,7 @@ impl Daemon {
     }
 
     /// Returns what the daemon knows, for commands.
-    pub fn known(&self) -> Arc<Mutex<Known>> {
+    pub fn known(&self) -> Arc<Mutex<ClusterState>> {
         Arc::clone(&self.known)
     }
 
@@ -323,7 +323,7 @@ impl Daemon {
         if self.kept.0 == view.aggregates && self.kept.1 == view.tokens {
             return Ok(());
         }
-        let kept = serde_json::to_vec(&Kept { view: view.clone() })?;
+        let kept = serde_json::to_vec(&ViewFile { view: view.clone() })?;
         small_file::replace(&self.folder, VIEW, &kept).context("writing the newest view")?;
         self.kept = (view.aggregates.clone(), view.tokens.clone());
         Ok(())

@@ -18,7 +18,7 @@ pub const FILE: &str = "cluster-directory.json";
 
 /// Volume of an aggregate.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Listed {
+pub struct ListedVolume {
     /// Paths that clients of NFS mount.
     pub paths: Vec<String>,
     /// Name of its share, if it has one.
@@ -48,13 +48,13 @@ pub struct Exports {
     /// Name of this state of the list.
     pub token: String,
     /// The list; `None` if the daemon has this state.
-    pub served: Option<Served>,
+    pub served: Option<OwnerListing>,
 }
 
 /// Volumes of an owner, and where it listens.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Served {
+pub struct OwnerListing {
     /// Identity of the aggregate, as 32 hexadecimal digits.
     pub identity: String,
     /// Place at which it listens for NFS.
@@ -67,12 +67,12 @@ pub struct Served {
     #[serde(default)]
     pub transfers: Option<Transfers>,
     /// Its volumes, at most [`LISTED_VOLUMES_MAX`].
-    pub volumes: Vec<Listed>,
+    pub volumes: Vec<ListedVolume>,
     /// Number of volumes that are not listed.
     pub left_out: usize,
 }
 
-impl Served {
+impl OwnerListing {
     /// Leaves out volumes beyond the bound.
     pub fn bound(&mut self) {
         self.left_out = self.volumes.len().saturating_sub(LISTED_VOLUMES_MAX);
@@ -127,7 +127,7 @@ pub struct Listing {
     /// Place of transfers.
     pub transfers: Option<Transfers>,
     /// The volumes.
-    pub volumes: Vec<Listed>,
+    pub volumes: Vec<ListedVolume>,
     /// Number of volumes that are not listed.
     pub left_out: usize,
 }
@@ -254,21 +254,21 @@ pub struct ServerEntry {
     #[serde(default)]
     pub transfers: Option<Transfers>,
     /// Its volumes.
-    pub volumes: Vec<Listed>,
+    pub volumes: Vec<ListedVolume>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn served(nfs: &str, addresses: &[&str]) -> Served {
-        Served {
+    fn served(nfs: &str, addresses: &[&str]) -> OwnerListing {
+        OwnerListing {
             identity: "00".repeat(16),
             nfs: nfs.parse().unwrap(),
             smb: Some("0.0.0.0:445".parse().unwrap()),
             addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
             transfers: None,
-            volumes: vec![Listed::default(); LISTED_VOLUMES_MAX + 3],
+            volumes: vec![ListedVolume::default(); LISTED_VOLUMES_MAX + 3],
             left_out: 0,
         }
     }
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn places_are_those_that_clients_reach() {
         let own = "10.0.0.11".parse().unwrap();
-        let at = |served: &Served| {
+        let at = |served: &OwnerListing| {
             let listing = served.listing(own);
             let text = |all: &[SocketAddr]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
             (text(&listing.nfs), text(&listing.smb), listing.at_node)

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
-use weir_api::fleet::{Members, Reservation, Room, Stream, Way};
+use weir_api::fleet::{AggregateSpace, Members, Reservation, Stream, Way};
 use weir_api::live::Condition;
 use weir_base::{Clock, SystemRng};
 use weir_control::{Role, Stamp, TokenHash, TokenRecord, new_secret};
@@ -22,19 +22,19 @@ use weir_peer_link::identity::Identity;
 
 use crate::conditions::Fact;
 use crate::config::Config;
-use crate::daemon::Known;
+use crate::daemon::ClusterState;
 use crate::database::Database;
 use crate::metrics;
 use crate::placement::roomiest;
 use crate::rows::{Aggregate, NodeApi, Token, View};
 use crate::servers::data_folder;
-use crate::show::Shown;
+use crate::show::ClusterStatus;
 
 /// The cluster, as a node knows it.
 pub struct Gateway {
     config: Config,
     folder: PathBuf,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<ClusterState>>,
     clock: Arc<dyn Clock>,
     /// Certificate with which this node connects to others.
     identity: Identity,
@@ -50,7 +50,7 @@ impl Gateway {
     pub fn new(
         config: &Config,
         folder: &Path,
-        known: Arc<Mutex<Known>>,
+        known: Arc<Mutex<ClusterState>>,
         clock: Arc<dyn Clock>,
     ) -> Result<Gateway> {
         Ok(Gateway {
@@ -140,13 +140,13 @@ impl Gateway {
         lifetime: Option<Duration>,
         by: &str,
     ) -> Result<Option<(TokenRecord, String)>> {
-        let now = self.clock.now().secs;
+        let now = self.clock.current_time().secs;
         let lifetime = lifetime.map(|time| i64::try_from(time.as_secs()).unwrap_or(i64::MAX));
         let secret = new_secret(&SystemRng);
         let token = Token {
             name: name.to_owned(),
             role: role.as_str().to_owned(),
-            hash: TokenHash::of(&secret).text().to_owned(),
+            hash: TokenHash::from_secret(&secret).text().to_owned(),
             created: now,
             created_by: by.to_owned(),
             expires: lifetime.map(|time| now.saturating_add(time)),
@@ -231,7 +231,7 @@ impl Members for Gateway {
         Box::pin(self.reach(aggregate, way))
     }
 
-    fn place(&self, rooms: &[Room]) -> Result<String, String> {
+    fn place(&self, rooms: &[AggregateSpace]) -> Result<String, String> {
         if let Some(why) = self.outage() {
             return Err(why);
         }
@@ -247,7 +247,9 @@ impl Members for Gateway {
         let known = self.known.lock();
         let mut all = known.view.tokens.iter();
         let found = all.find(|one| one.hash == token.text())?;
-        let valid = found.expires.is_none_or(|end| self.clock.now().secs < end);
+        let valid = found
+            .expires
+            .is_none_or(|end| self.clock.current_time().secs < end);
         let role = Role::from_name(&found.role).filter(|_| valid)?;
         Some((found.name.as_str().into(), role))
     }
@@ -292,7 +294,7 @@ impl Members for Gateway {
 
     fn describe(&self) -> Value {
         let known = self.known.lock().clone();
-        let shown = Shown {
+        let shown = ClusterStatus {
             this: &self.config.name,
             known: &known,
             now: self.clock.monotonic(),

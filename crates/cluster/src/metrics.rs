@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use weir_base::Clock;
 
 use crate::conditions::Fact;
-use crate::daemon::Known;
+use crate::daemon::ClusterState;
 use crate::rows::{Aggregate, Node, View};
 
 /// Maximum number of connections at a time.
@@ -24,7 +24,7 @@ const HEAD: usize = 8192;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Returns the metrics of the cluster as the node `this` sees it at the monotonic time `now`.
-pub fn render(known: &Known, this: &str, now: Duration) -> String {
+pub fn render(known: &ClusterState, this: &str, now: Duration) -> String {
     let view = known.view_at(now, this);
     let outage = known.outage.as_ref();
     let outage = outage.map_or(0, |(since, _)| now.saturating_sub(*since).as_secs());
@@ -108,7 +108,7 @@ pub async fn listen(at: SocketAddr) -> Result<TcpListener> {
 /// Answers at a listener, for ever.
 pub async fn serve(
     listener: TcpListener,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<ClusterState>>,
     this: String,
     clock: Arc<dyn Clock>,
 ) {
@@ -161,7 +161,7 @@ async fn answer(mut stream: TcpStream, text: &str) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    async fn ask(at: SocketAddr, request: &str) -> String {
+    async fn send_request(at: SocketAddr, request: &str) -> String {
         let mut stream = TcpStream::connect(at).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut reply = String::new();
@@ -173,9 +173,9 @@ mod tests {
     async fn only_metrics_are_answered() {
         let listener = listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let at = listener.local_addr().unwrap();
-        let known = Known {
+        let known = ClusterState {
             outage: Some((Duration::ZERO, "gone".to_owned())),
-            ..Known::default()
+            ..ClusterState::default()
         };
         let clock: Arc<dyn Clock> = Arc::new(weir_base::SystemClock::new());
         let serving = serve(
@@ -185,7 +185,7 @@ mod tests {
             clock,
         );
         let serving = tokio::spawn(serving);
-        let reply = ask(at, "GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        let reply = send_request(at, "GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n").await;
         assert!(reply.starts_with("HTTP/1.1 200 OK\r\n"), "{reply}");
         assert!(
             reply.contains("\nweir_cluster_database_outage_seconds 0\n"),
@@ -194,11 +194,15 @@ mod tests {
         let condition = "\nweir_condition{kind=\"CLUSTER_TABLES\",severity=\"WARNING\",resource=\"cluster\"} 1\n";
         assert!(reply.contains(condition), "{reply}");
         assert!(
-            ask(at, "GET / HTTP/1.1\r\n\r\n")
+            send_request(at, "GET / HTTP/1.1\r\n\r\n")
                 .await
                 .starts_with("HTTP/1.1 404")
         );
-        assert!(ask(at, &"x".repeat(HEAD)).await.starts_with("HTTP/1.1 404"));
+        assert!(
+            send_request(at, &"x".repeat(HEAD))
+                .await
+                .starts_with("HTTP/1.1 404")
+        );
         serving.abort();
     }
 }

@@ -8,19 +8,19 @@ use weir_api::fleet;
 use crate::rows::{Aggregate, Assignment, Kind, Role, View};
 
 /// Aggregates and free memory of the nodes that may be given aggregates.
-pub struct Load(BTreeMap<String, Room>);
+pub struct Load(BTreeMap<String, NodeCapacity>);
 
 #[derive(Clone, Copy)]
-struct Room {
+struct NodeCapacity {
     aggregates: usize,
     free: u64,
 }
 
 impl Load {
     /// Adds the rows of a view up.
-    pub fn of(view: &View) -> Load {
+    pub fn from_view(view: &View) -> Load {
         let nodes = view.nodes.values().filter(|node| node.takes_aggregates());
-        let room = |free| Room {
+        let room = |free| NodeCapacity {
             aggregates: 0,
             free,
         };
@@ -35,7 +35,7 @@ impl Load {
         load
     }
 
-    fn each(&mut self, nodes: &Assignment, mut change: impl FnMut(&mut Room)) {
+    fn each(&mut self, nodes: &Assignment, mut change: impl FnMut(&mut NodeCapacity)) {
         let names = [&nodes.owner, &nodes.standby].into_iter().flatten();
         for name in names {
             if let Some(room) = self.0.get_mut(name) {
@@ -75,7 +75,7 @@ impl Load {
     pub fn fits(&self, aggregate: &Aggregate, node: &str) -> bool {
         let room = self.0.get(node);
         let free = room.is_some_and(|room| room.free >= aggregate.settings.memory);
-        room.is_some() && (free || aggregate.nodes.has(node))
+        room.is_some() && (free || aggregate.nodes.has_node(node))
     }
 
     /// Returns the node with the fewest aggregates, then the most free memory, then the first name.
@@ -93,7 +93,7 @@ impl Load {
 /// and promised to nobody, then the least promised, then the first name. Aggregates on one pool of
 /// Ceph have the same free space, so that what each has promised decides. `None`: none takes
 /// changes.
-pub fn roomiest(rooms: &[fleet::Room]) -> Option<&str> {
+pub fn roomiest(rooms: &[fleet::AggregateSpace]) -> Option<&str> {
     let takes = rooms.iter().filter(|room| !room.read_only);
     let best = takes.min_by_key(|room| {
         let promised = room.provisioned.saturating_sub(room.used);
@@ -119,7 +119,7 @@ pub struct Move {
 /// them. A standby is moved to first, as it has the server already.
 pub fn rebalance(view: &View) -> Vec<Move> {
     let mut owners: BTreeMap<&str, Vec<&Aggregate>> = BTreeMap::new();
-    let mut load = Load::of(view);
+    let mut load = Load::from_view(view);
     for node in view.nodes.values().filter(|node| node.takes_aggregates()) {
         owners.insert(&node.name, Vec::new());
     }
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn a_new_pool_goes_where_the_most_is_promised_to_nobody() {
         const GIB: u64 = 1 << 30;
-        let room = |aggregate: &str, free, used, provisioned| fleet::Room {
+        let room = |aggregate: &str, free, used, provisioned| fleet::AggregateSpace {
             aggregate: aggregate.to_owned(),
             free: free * GIB,
             used: used * GIB,
@@ -214,7 +214,7 @@ mod tests {
         // The first of equal ones, and never one that takes no changes.
         let same = [room("b", 5, 0, 0), room("a", 5, 0, 0)];
         assert_eq!(roomiest(&same), Some("a"));
-        let broken = fleet::Room {
+        let broken = fleet::AggregateSpace {
             read_only: true,
             ..room("c", 500, 0, 0)
         };

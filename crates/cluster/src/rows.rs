@@ -231,7 +231,7 @@ pub struct Assignment {
 
 impl Assignment {
     /// Returns true if the node is the owner or the standby.
-    pub fn has(&self, node: &str) -> bool {
+    pub fn has_node(&self, node: &str) -> bool {
         self.owner.as_deref() == Some(node) || self.standby.as_deref() == Some(node)
     }
 }
@@ -271,7 +271,7 @@ impl Aggregate {
     /// Returns true if the node is to keep a server of the aggregate running, or to watch one.
     pub fn belongs_to(&self, node: &str) -> bool {
         match self.kind {
-            Kind::Rados => self.nodes.has(node),
+            Kind::Rados => self.nodes.has_node(node),
             Kind::Pair => self.sides().iter().any(|(side, _)| *side == node),
         }
     }

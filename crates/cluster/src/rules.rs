@@ -31,7 +31,7 @@ pub fn decide(view: &View, tenure: Duration) -> Vec<Change> {
     if tenure < LEARNING {
         return Vec::new();
     }
-    let mut load = Load::of(view);
+    let mut load = Load::from_view(view);
     let mut draining = nodes_with_targets(view);
     let mut changes = Vec::new();
     for aggregate in view.aggregates.values() {

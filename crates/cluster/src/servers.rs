@@ -48,7 +48,7 @@ enum Ask {
 }
 
 /// A server that is kept running.
-struct Kept {
+struct ServerHandle {
     aggregate: Aggregate,
     report: Arc<Mutex<Child>>,
     volumes: Arc<Mutex<Volumes>>,
@@ -69,7 +69,7 @@ const FACTS_BYTES: usize = 6000;
 /// The servers of a node.
 pub struct Servers {
     starter: Starter,
-    kept: BTreeMap<String, Kept>,
+    kept: BTreeMap<String, ServerHandle>,
 }
 
 /// Everything that starts a server depends on.
@@ -150,7 +150,7 @@ impl Servers {
             starter,
         };
         let thread = std::thread::Builder::new().name("weir-server".to_owned());
-        let kept = Kept {
+        let kept = ServerHandle {
             aggregate: aggregate.clone(),
             report,
             volumes,
@@ -200,7 +200,7 @@ impl Servers {
 
     /// Returns the lists of aggregates that servers here own, with their texts for the tables.
     pub fn listings(&self) -> BTreeMap<String, (Entry, String)> {
-        let listing = |(name, kept): (&String, &Kept)| {
+        let listing = |(name, kept): (&String, &ServerHandle)| {
             let report = kept.report.lock();
             let epoch = (report.role == Role::Owner).then_some(report.epoch)?;
             drop(report);
@@ -309,7 +309,7 @@ impl Starter {
 }
 
 /// A process that serves, or stands by.
-enum Running {
+enum ServerProcess {
     /// A child of this daemon.
     Own(process::Child),
     /// A process that an earlier daemon has started, and the number of checks in a row at which it
@@ -325,7 +325,7 @@ struct Keeper {
     side: Option<PathBuf>,
     report: Arc<Mutex<Child>>,
     volumes: Arc<Mutex<Volumes>>,
-    running: Option<Running>,
+    running: Option<ServerProcess>,
     /// Pause before the next start.
     pause: Duration,
     /// Time of the next start at the earliest.
@@ -410,7 +410,7 @@ impl Keeper {
         if let Some(process) = folder::holder(&self.data()) {
             if let Ok(process) = process.parse() {
                 tracing::info!("{}: its server runs already", self.aggregate.name);
-                self.running = Some(Running::Adopted(process, 0));
+                self.running = Some(ServerProcess::Adopted(process, 0));
                 self.since = now;
             }
             return;
@@ -426,7 +426,7 @@ impl Keeper {
                     self.aggregate.name,
                     child.id()
                 );
-                self.running = Some(Running::Own(child));
+                self.running = Some(ServerProcess::Own(child));
             }
             Err(error) => self.note_end(&format!("{error:#}")),
         }
@@ -461,8 +461,8 @@ impl Keeper {
     fn watch(&mut self) {
         let ended = match &mut self.running {
             None => return,
-            Some(Running::Own(child)) => child.try_wait().ok().flatten().map(describe),
-            Some(Running::Adopted(..)) => self
+            Some(ServerProcess::Own(child)) => child.try_wait().ok().flatten().map(describe),
+            Some(ServerProcess::Adopted(..)) => self
                 .has_ended()
                 .then(|| "an earlier daemon had started it".to_owned()),
         };
@@ -506,8 +506,8 @@ impl Keeper {
     /// Returns the number of the server's process.
     fn process(&self) -> Option<libc::pid_t> {
         match self.running.as_ref()? {
-            Running::Own(child) => libc::pid_t::try_from(child.id()).ok(),
-            Running::Adopted(process, _) => Some(*process),
+            ServerProcess::Own(child) => libc::pid_t::try_from(child.id()).ok(),
+            ServerProcess::Adopted(process, _) => Some(*process),
         }
     }
 
@@ -525,8 +525,8 @@ impl Keeper {
         let data = self.data();
         match &mut self.running {
             None => true,
-            Some(Running::Own(child)) => !matches!(child.try_wait(), Ok(None)),
-            Some(Running::Adopted(process, misses)) => {
+            Some(ServerProcess::Own(child)) => !matches!(child.try_wait(), Ok(None)),
+            Some(ServerProcess::Adopted(process, misses)) => {
                 let holds = folder::holder(&data).is_some();
                 *misses = if holds { 0 } else { *misses + 1 };
                 *misses > LOCK_MISSES || !Path::new(&format!("/proc/{process}")).exists()
@@ -552,7 +552,7 @@ impl Keeper {
             self.aggregate.name
         );
         self.signal(libc::SIGKILL);
-        if let Some(Running::Own(child)) = &mut self.running {
+        if let Some(ServerProcess::Own(child)) = &mut self.running {
             // It has been killed.
             let _ = child.wait();
         }

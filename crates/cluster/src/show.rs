@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::daemon::Known;
+use crate::daemon::ClusterState;
 use crate::directory::Directory;
 use crate::explain::why;
 use crate::placement::counts;
 use crate::rows::{Aggregate, Node, View};
 
 /// A moment at which the cluster is shown.
-pub struct Shown<'a> {
+pub struct ClusterStatus<'a> {
     /// Name of this node.
     pub this: &'a str,
     /// The daemon's knowledge.
-    pub known: &'a Known,
+    pub known: &'a ClusterState,
     /// The monotonic time.
     pub now: Duration,
 }
@@ -47,7 +47,7 @@ fn word(text: Option<&str>) -> String {
     text.unwrap_or("-").to_owned()
 }
 
-impl Shown<'_> {
+impl ClusterStatus<'_> {
     fn view(&self) -> View {
         self.known.view_at(self.now, self.this)
     }
@@ -347,7 +347,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::directory::{Entry, Listed, Listing};
+    use crate::directory::{Entry, ListedVolume, Listing};
 
     #[test]
     fn columns_are_aligned_and_times_are_short() {
@@ -362,7 +362,7 @@ mod tests {
     fn volumes_that_are_hidden_say_by_which() {
         let mut directory = Directory::default();
         for name in ["a", "b"] {
-            let volume = |path: &str| Listed {
+            let volume = |path: &str| ListedVolume {
                 paths: vec![path.to_owned()],
                 share: None,
                 constituent: None,
@@ -378,11 +378,11 @@ mod tests {
             };
             directory.take(name, Entry::new(1, listing).unwrap().0);
         }
-        let known = Known {
+        let known = ClusterState {
             directory: Arc::new(directory),
-            ..Known::default()
+            ..ClusterState::default()
         };
-        let shown = Shown {
+        let shown = ClusterStatus {
             this: "n1",
             known: &known,
             now: Duration::ZERO,
@@ -398,12 +398,12 @@ mod tests {
 
     #[test]
     fn an_outage_is_said() {
-        let known = Known {
+        let known = ClusterState {
             outage: Some((Duration::from_secs(10), "connection refused".to_owned())),
             read_at: Some(Duration::from_secs(9)),
-            ..Known::default()
+            ..ClusterState::default()
         };
-        let shown = Shown {
+        let shown = ClusterStatus {
             this: "n1",
             known: &known,
             now: Duration::from_secs(15),

@@ -598,7 +598,7 @@ impl World {
                 faults.push(format!("{name} is not yet at {target:?}"));
             }
             for (node, machine) in &self.machines {
-                if machine.kids.contains_key(name) && !row.nodes.has(node) {
+                if machine.kids.contains_key(name) && !row.nodes.has_node(node) {
                     faults.push(format!("{name} has a server too many on {node}"));
                 }
             }

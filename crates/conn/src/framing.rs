@@ -118,12 +118,12 @@ mod tests {
     use super::*;
     use crate::inbox::{Admit, Flow, Inbox, Receiver};
 
-    struct Kept {
+    struct RecordingReceiver {
         messages: Vec<Vec<u8>>,
         asked: Vec<usize>,
     }
 
-    impl Receiver for Kept {
+    impl Receiver for RecordingReceiver {
         fn admit(&mut self, head: &[u8], bytes: usize) -> Admit {
             assert!(head.len() >= DirectTcp::HEAD);
             self.asked.push(bytes);
@@ -139,9 +139,9 @@ mod tests {
     }
 
     /// Feeds `bytes` in reads of `step`.
-    fn read(bytes: &[u8], step: usize, limit: usize) -> Result<Kept, Broken> {
+    fn read(bytes: &[u8], step: usize, limit: usize) -> Result<RecordingReceiver, Broken> {
         let mut inbox: Inbox<DirectTcp> = Inbox::new(limit);
-        let mut kept = Kept {
+        let mut kept = RecordingReceiver {
             messages: Vec::new(),
             asked: Vec::new(),
         };

@@ -401,7 +401,7 @@ mod tests {
     type Decide = Box<dyn FnMut(&[u8], usize) -> Admit>;
 
     /// Keeps the records that it gets. Returns `flow` and `admit`.
-    struct Kept {
+    struct RecordingReceiver {
         records: Vec<Vec<u8>>,
         skipped: usize,
         asked: Vec<usize>,
@@ -409,9 +409,9 @@ mod tests {
         admit: Decide,
     }
 
-    impl Kept {
-        fn new(admit: impl FnMut(&[u8], usize) -> Admit + 'static) -> Kept {
-            Kept {
+    impl RecordingReceiver {
+        fn new(admit: impl FnMut(&[u8], usize) -> Admit + 'static) -> RecordingReceiver {
+            RecordingReceiver {
                 records: Vec::new(),
                 skipped: 0,
                 asked: Vec::new(),
@@ -421,7 +421,7 @@ mod tests {
         }
     }
 
-    impl Receiver for Kept {
+    impl Receiver for RecordingReceiver {
         fn admit(&mut self, head: &[u8], bytes: usize) -> Admit {
             assert!(head.len() >= RECORD_HEAD && bytes > SMALL_RECORD);
             self.asked.push(bytes);
@@ -438,7 +438,7 @@ mod tests {
     }
 
     /// Reads `chunk` like a connection: first as much as fits into the record under assembly.
-    fn read(inbox: &mut Inbox, chunk: &[u8], to: &mut Kept) -> Result<usize, Broken> {
+    fn read(inbox: &mut Inbox, chunk: &[u8], to: &mut RecordingReceiver) -> Result<usize, Broken> {
         let spare = inbox.spare();
         let direct = spare.len().min(chunk.len());
         for (to, from) in spare.iter_mut().zip(chunk) {
@@ -457,7 +457,7 @@ mod tests {
             let (bytes, records) = stream(&[1, 0, 40, 300, 4, 7, 0, 129], cut);
             for step in 1..bytes.len() {
                 let mut inbox = Inbox::new(4096);
-                let mut kept = Kept::new(|_, _| Admit::Close("none is large"));
+                let mut kept = RecordingReceiver::new(|_, _| Admit::Close("none is large"));
                 for chunk in bytes.chunks(step) {
                     assert_eq!(read(&mut inbox, chunk, &mut kept), Ok(chunk.len()));
                 }
@@ -472,7 +472,7 @@ mod tests {
     fn pause_keeps_the_rest_for_later() {
         let (bytes, records) = stream(&[10, 20, 30], 100);
         let mut inbox = Inbox::new(4096);
-        let mut kept = Kept::new(|_, _| Admit::Take);
+        let mut kept = RecordingReceiver::new(|_, _| Admit::Take);
         kept.flow = Flow::Pause;
         let (mut at, mut calls) = (0, 0);
         while at < bytes.len() {
@@ -492,7 +492,7 @@ mod tests {
             for step in [7, 700, RECORD_HEAD, RECORD_HEAD + 1, 9000, 3 * LARGE] {
                 let mut inbox = Inbox::new(4 * LARGE);
                 let mut refusals = 0;
-                let mut kept = Kept::new(move |_, _| {
+                let mut kept = RecordingReceiver::new(move |_, _| {
                     refusals += 1;
                     match refusals % 3 {
                         0 => Admit::Take,
@@ -539,7 +539,7 @@ mod tests {
             let (bytes, records) = stream(&[8, LARGE, 9], cut);
             for step in [1, 7, 5000] {
                 let mut inbox = Inbox::new(2 * LARGE);
-                let mut kept = Kept::new(|_, _| Admit::Skip);
+                let mut kept = RecordingReceiver::new(|_, _| Admit::Skip);
                 for chunk in bytes.chunks(step) {
                     assert_eq!(read(&mut inbox, chunk, &mut kept), Ok(chunk.len()));
                     let most = if cut == usize::MAX {
@@ -563,7 +563,7 @@ mod tests {
         bytes.extend_from_slice(&mark(LARGE, true));
         bytes.resize(bytes.len() + 4000, 7);
         let mut inbox = Inbox::new(2 * LARGE);
-        let mut kept = Kept::new(|head, bytes| {
+        let mut kept = RecordingReceiver::new(|head, bytes| {
             assert!(head.starts_with(b"head\x07") && bytes == LARGE + 4);
             Admit::Close("no")
         });
@@ -576,7 +576,7 @@ mod tests {
     fn what_is_agreed_to_is_promised_until_it_is_there() {
         let (bytes, _) = stream(&[LARGE], usize::MAX);
         let mut inbox = Inbox::new(LARGE);
-        let mut kept = Kept::new(|_, _| Admit::Take);
+        let mut kept = RecordingReceiver::new(|_, _| Admit::Take);
         for chunk in bytes.chunks(1500) {
             read(&mut inbox, chunk, &mut kept).unwrap();
             if !kept.asked.is_empty() && inbox.partial() {
@@ -589,7 +589,7 @@ mod tests {
 
     #[test]
     fn oversized_records_are_refused_before_any_memory_is_held() {
-        let mut kept = Kept::new(|_, _| Admit::Take);
+        let mut kept = RecordingReceiver::new(|_, _| Admit::Take);
         let mut inbox = Inbox::new(1000);
         let error = inbox.accept(&mark(1001, true), &mut kept).unwrap_err();
         assert_eq!(error, Broken::TooLong(1001));
@@ -609,7 +609,7 @@ mod tests {
         let bytes: Vec<u8> = std::iter::repeat_n(mark(0, false), 5000)
             .flatten()
             .collect();
-        let mut kept = Kept::new(|_, _| Admit::Take);
+        let mut kept = RecordingReceiver::new(|_, _| Admit::Take);
         let error = inbox.accept(&bytes, &mut kept).unwrap_err();
         assert_eq!(error, Broken::TooManyFragments);
     }

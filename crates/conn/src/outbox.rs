@@ -129,9 +129,9 @@ impl<R: Reply> Outbox<R> {
 mod tests {
     use super::*;
 
-    struct Pieced(Vec<Vec<u8>>);
+    struct PiecewiseReply(Vec<Vec<u8>>);
 
-    impl Reply for Pieced {
+    impl Reply for PiecewiseReply {
         fn bytes(&self) -> usize {
             self.0.iter().map(Vec::len).sum()
         }
@@ -152,9 +152,9 @@ mod tests {
     fn short_writes_lose_and_repeat_nothing() {
         let replies = || {
             vec![
-                Pieced(vec![vec![1; 5], vec![2; 100], vec![3; 3]]),
-                Pieced(vec![vec![4; 1]]),
-                Pieced(vec![vec![5; 64], vec![], vec![6; 2]]),
+                PiecewiseReply(vec![vec![1; 5], vec![2; 100], vec![3; 3]]),
+                PiecewiseReply(vec![vec![4; 1]]),
+                PiecewiseReply(vec![vec![5; 64], vec![], vec![6; 2]]),
             ]
         };
         let whole: Vec<u8> = replies().into_iter().flat_map(|r| r.0.concat()).collect();
@@ -181,7 +181,7 @@ mod tests {
     fn a_write_is_bounded_in_pieces() {
         let mut outbox = Outbox::new();
         for _ in 0..MAX_PIECES {
-            outbox.push(Pieced(vec![vec![7; 2], vec![8; 1]]));
+            outbox.push(PiecewiseReply(vec![vec![7; 2], vec![8; 1]]));
         }
         let (pieces, total) = outbox.gather();
         assert!(pieces.len() <= MAX_PIECES);

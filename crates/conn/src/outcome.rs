@@ -11,7 +11,7 @@ use weir_vfs::throttle::HeldBytes;
 /// Future of a suspended request. It belongs to its connection's thread, and never resolves to an
 /// outcome that waits again. Dropping it is safe: the remaining steps are then not
 /// done.
-pub type Pending<R> = Pin<Box<dyn Future<Output = Outcome<R>>>>;
+pub type RequestFuture<R> = Pin<Box<dyn Future<Output = Outcome<R>>>>;
 
 /// The outcome of one message.
 pub enum Outcome<R> {
@@ -19,18 +19,18 @@ pub enum Outcome<R> {
     /// fails before, its [failure](crate::Reply::into_failure) is sent instead.
     Reply(R, Option<Lsn>),
     /// A request that waits for something, such as a device read.
-    Later(Pending<R>),
+    Later(RequestFuture<R>),
     /// A request that waits for the limits of its volume. Its memory is charged to the client's
     /// credit instead of the connection's limit in flight, so that other requests are served
     /// meanwhile.
-    Held(Pending<R>),
+    Held(RequestFuture<R>),
     /// A request that waits on purpose, for what another client does: a blocking lock, a notice of
     /// A request that waits on purpose for an action of another client: a blocking lock, a change
     /// notification, the break of a lease. It does not count against the connection's limit in
     /// flight. If too many wait on the connection
     /// ([`CONNECTION_PARKED`](weir_base::limits::net::CONNECTION_PARKED)), the second value is sent
     /// as its reply. Otherwise the third is sent at once, before its own reply.
-    Parked(Pending<R>, R, Option<R>),
+    Parked(RequestFuture<R>, R, Option<R>),
     /// A waiting request (first value) of a compressed message. It takes up so many bytes more than
     /// arrived.
     Larger(Box<Outcome<R>>, usize),
@@ -51,7 +51,7 @@ impl<R> Outcome<R> {
     /// reply for a request that waits on purpose but cannot be kept waiting.
     pub fn suspended(
         suspend: Suspend,
-        work: impl FnOnce(Suspend) -> Pending<R>,
+        work: impl FnOnce(Suspend) -> RequestFuture<R>,
         refusal: impl FnOnce() -> R,
     ) -> Outcome<R> {
         let (limit, deliberate) = (suspend.is_limit(), suspend.is_deliberate());

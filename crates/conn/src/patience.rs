@@ -23,7 +23,7 @@ pub struct Patience {
 
 impl Patience {
     /// Creates patience of `most` ticks.
-    pub fn of(most: u64) -> Patience {
+    pub fn new(most: u64) -> Patience {
         Patience {
             most,
             inner: Mutex::default(),

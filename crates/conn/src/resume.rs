@@ -15,13 +15,13 @@ use std::task::Poll;
 
 use weir_base::limits::protocol::NAME_WAIT;
 use weir_vfs::signal::Signal;
-use weir_vfs::waits::Begun;
+use weir_vfs::waits::WaitTimer;
 use weir_vfs::{Error, OpContext, Suspend, Vfs};
 
 use crate::{Outcome, Patience};
 
 /// Result of a wait.
-pub enum Resumed<C> {
+pub enum WaitOutcome<C> {
     /// The event has happened.
     Ready,
     /// The event will not happen.
@@ -63,7 +63,10 @@ pub trait Request {
     ///
     /// # Errors
     /// It is suspended again.
-    fn resume(&mut self, resumed: Resumed<Self::Cancel>) -> Result<Outcome<Self::Reply>, Suspend>;
+    fn resume(
+        &mut self,
+        resumed: WaitOutcome<Self::Cancel>,
+    ) -> Result<Outcome<Self::Reply>, Suspend>;
 }
 
 /// Runs the suspended `request` to its end. `held` is the credit that the request takes up while it
@@ -87,30 +90,30 @@ pub async fn resume<R: Request, G>(
 
 /// Waits for the event that a request is suspended for. `begun` is the second in which the request
 /// was first suspended.
-async fn wait<C: Copy>(parts: Parts<'_, C>, suspend: Suspend, begun: u64) -> Resumed<C> {
+async fn wait<C: Copy>(parts: Parts<'_, C>, suspend: Suspend, begun: u64) -> WaitOutcome<C> {
     let Parts {
         vfs,
         cx,
         patience,
         cancelled,
     } = parts;
-    let measured = Begun::of(vfs, cx, &suspend);
+    let measured = WaitTimer::start(vfs, cx, &suspend);
     let event = async {
         match (suspend, patience) {
             (Suspend::NameService(news), Some(_)) => {
                 if !news.coming || vfs.names.seconds() >= begun + NAME_WAIT {
-                    return Resumed::NotNamed;
+                    return WaitOutcome::NotNamed;
                 }
                 vfs.names.news(news).await;
-                Resumed::Ready
+                WaitOutcome::Ready
             }
-            (Suspend::Recall(ticket), Some(patience)) => match patience.wait(ticket.over()).await {
-                true => Resumed::Ready,
-                false => Resumed::NotRecalled,
+            (Suspend::Recall(ticket), Some(patience)) => match patience.wait(ticket.wait()).await {
+                true => WaitOutcome::Ready,
+                false => WaitOutcome::NotRecalled,
             },
             (suspend, _) => match cx.resume(vfs, suspend).await {
-                Ok(()) => Resumed::Ready,
-                Err(error) => Resumed::Failed(error),
+                Ok(()) => WaitOutcome::Ready,
+                Err(error) => WaitOutcome::Failed(error),
             },
         }
     };
@@ -126,7 +129,7 @@ async fn wait<C: Copy>(parts: Parts<'_, C>, suspend: Suspend, begun: u64) -> Res
     };
     let (mut event, mut cancelled) = (pin!(event), cancelled.settled());
     std::future::poll_fn(|cx| match Pin::new(&mut cancelled).poll(cx) {
-        Poll::Ready(how) => Poll::Ready(Resumed::Cancelled(how)),
+        Poll::Ready(how) => Poll::Ready(WaitOutcome::Cancelled(how)),
         Poll::Pending => event.as_mut().poll(cx),
     })
     .await

@@ -6,7 +6,7 @@ use weir_base::Ino;
 
 use crate::message::{Message, Ticket, Token};
 use crate::number::{CONSTITUENTS_MAX, Constituent};
-use crate::part::{Part, Prepared};
+use crate::part::{Part, PreparedPart};
 use crate::record::{Kind, Target};
 use crate::request::{Attributes, Refusal};
 
@@ -26,7 +26,7 @@ pub enum Entry {
     /// Epoch of the last start.
     Epoch(u64),
     /// A part that is prepared.
-    Prepared(Ticket, Prepared),
+    Prepared(Ticket, PreparedPart),
     /// A change that was decided, with its parts, at most [`CONSTITUENTS_MAX`].
     Decided(Token, Vec<(Constituent, Ticket)>),
 }
@@ -71,7 +71,7 @@ impl Entry {
             2 => {
                 let (ticket, token) = (reader.ticket()?, reader.token()?);
                 let (part, target) = (reader.part()?, reader.target()?);
-                let prepared = Prepared {
+                let prepared = PreparedPart {
                     token,
                     part,
                     target,
@@ -527,7 +527,7 @@ mod tests {
         match rng.below(3) {
             0 => Entry::Epoch(rng.next_u64()),
             1 => {
-                let prepared = Prepared {
+                let prepared = PreparedPart {
                     token: any_token(rng),
                     part: any_part(rng),
                     target: any_target(rng),

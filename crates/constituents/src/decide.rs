@@ -20,7 +20,7 @@ pub(crate) const OPERATION_TICKS: u32 = 8;
 pub(crate) struct Operation {
     pub(crate) caller: u64,
     request: Request,
-    parts: Vec<Requested>,
+    parts: Vec<PartRequest>,
     /// Directory that the walk from the target to the root has come to.
     walk: Walk,
     /// Closings of the gates, for a snapshot.
@@ -30,7 +30,7 @@ pub(crate) struct Operation {
 
 /// A part that was requested.
 #[derive(Debug)]
-struct Requested {
+struct PartRequest {
     on: Constituent,
     part: Part,
     vote: Option<(Ticket, Option<Target>)>,
@@ -122,7 +122,7 @@ impl Protocol {
                 self.repeat_requests_of(token);
             }
             Ok(Step::Request(parts)) => {
-                let requested = parts.into_iter().map(|(on, part)| Requested {
+                let requested = parts.into_iter().map(|(on, part)| PartRequest {
                     on,
                     part,
                     vote: None,
@@ -330,7 +330,7 @@ impl Protocol {
             }
             return;
         };
-        let requested = |other: &&mut Requested| other.on == from && other.part == *part;
+        let requested = |other: &&mut PartRequest| other.on == from && other.part == *part;
         let Some(requested) = operation.parts.iter_mut().find(requested) else {
             return;
         };

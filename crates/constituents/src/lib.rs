@@ -29,7 +29,7 @@ mod request;
 
 pub use message::{Message, Ticket, Token};
 pub use number::{Constituent, ROOT};
-pub use part::{Part, Prepared};
+pub use part::{Part, PreparedPart};
 pub use protocol::{Durable, Output, Protocol};
 pub use record::{Change, Kind, Namespace, Note, Object, Record, Target};
 pub use request::{Attributes, Refusal, Reply, Request};

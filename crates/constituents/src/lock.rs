@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use weir_base::{Ino, invariant};
 
 use crate::message::Token;
-use crate::part::{Part, Prepared};
+use crate::part::{Part, PreparedPart};
 
 /// Lock of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,7 +74,7 @@ impl Locks {
     }
 
     /// Takes the locks of a prepared part.
-    pub(crate) fn lock(&mut self, prepared: &Prepared) {
+    pub(crate) fn lock(&mut self, prepared: &PreparedPart) {
         if let Some(ino) = prepared.locked_inode() {
             let before = self.inodes.insert(ino, prepared.token);
             invariant!(before.is_none(), "inode {ino} is locked twice");
@@ -89,7 +89,7 @@ impl Locks {
     }
 
     /// Releases the locks of a prepared part.
-    pub(crate) fn unlock(&mut self, prepared: &Prepared) {
+    pub(crate) fn unlock(&mut self, prepared: &PreparedPart) {
         if let Some(ino) = prepared.locked_inode() {
             let before = self.inodes.remove(&ino);
             invariant!(before.is_some(), "inode {ino} was not locked");

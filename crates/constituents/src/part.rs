@@ -86,7 +86,7 @@ impl Part {
 
 /// A part that a constituent has prepared, as its records have it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Prepared {
+pub struct PreparedPart {
     /// Change that the part belongs to.
     pub token: Token,
     /// The part.
@@ -95,7 +95,7 @@ pub struct Prepared {
     pub target: Option<Target>,
 }
 
-impl Prepared {
+impl PreparedPart {
     /// Returns the inode that is locked: the part's own, or the new directory.
     pub(crate) fn locked_inode(&self) -> Option<Ino> {
         match (&self.part, self.target) {

@@ -6,7 +6,7 @@ use weir_base::limits::MAX_LINKS;
 use crate::lock::Hold;
 use crate::message::{Message, Ticket, Token};
 use crate::number::Constituent;
-use crate::part::{Part, Prepared};
+use crate::part::{Part, PreparedPart};
 use crate::protocol::Protocol;
 use crate::record::{Kind, Namespace, Note, Object, Record, Target};
 use crate::request::Refusal;
@@ -20,7 +20,7 @@ impl Protocol {
         token: Token,
         part: Part,
     ) {
-        let same = |prepared: &Prepared| prepared.token == token && prepared.part == part;
+        let same = |prepared: &PreparedPart| prepared.token == token && prepared.part == part;
         let known = self.prepared.iter().find(|(_, prepared)| same(prepared));
         let known = known.map(|(ticket, prepared)| (*ticket, prepared.target));
         let answer = match known {
@@ -42,7 +42,7 @@ impl Protocol {
         part: &Part,
     ) -> Result<(Ticket, Option<Target>), Refusal> {
         let target = self.check_part(namespace, token, part)?;
-        let prepared = Prepared {
+        let prepared = PreparedPart {
             token,
             part: part.clone(),
             target,

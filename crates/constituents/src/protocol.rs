@@ -18,7 +18,7 @@ use crate::gate::{Gate, Input};
 use crate::lock::Locks;
 use crate::message::{Message, Ticket, Token};
 use crate::number::Constituent;
-use crate::part::Prepared;
+use crate::part::PreparedPart;
 use crate::record::{Kind, Namespace, Note, Record};
 use crate::request::{Refusal, Reply, Request};
 
@@ -47,7 +47,7 @@ pub struct Durable {
     /// Epoch of the last start.
     pub epoch: u64,
     /// Parts that are prepared and not finished.
-    pub prepared: BTreeMap<Ticket, Prepared>,
+    pub prepared: BTreeMap<Ticket, PreparedPart>,
     /// Changes that were decided and not forgotten, with their parts.
     pub decided: BTreeMap<Token, Vec<(Constituent, Ticket)>>,
 }
@@ -84,7 +84,7 @@ pub struct Protocol {
     /// Changes under way that this constituent decides. They end with the process.
     pub(crate) operations: BTreeMap<Token, Operation>,
     /// Parts that are prepared.
-    pub(crate) prepared: BTreeMap<Ticket, Prepared>,
+    pub(crate) prepared: BTreeMap<Ticket, PreparedPart>,
     /// Changes that were decided, with the parts that are not known to be finished.
     pub(crate) decided: BTreeMap<Token, Vec<(Constituent, Ticket)>>,
     pub(crate) locks: Locks,

@@ -4,7 +4,7 @@ use weir_base::Ino;
 
 use crate::message::{Ticket, Token};
 use crate::number::Constituent;
-use crate::part::Prepared;
+use crate::part::PreparedPart;
 use crate::request::{Attributes, Refusal};
 
 /// Kind of an inode, as far as the rules distinguish it.
@@ -149,7 +149,7 @@ pub enum Note {
         /// Ticket of the part.
         ticket: Ticket,
         /// The part.
-        prepared: Prepared,
+        prepared: PreparedPart,
     },
     /// A part was finished.
     Finished(Ticket),

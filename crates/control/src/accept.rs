@@ -37,7 +37,7 @@ pub(crate) fn response(
 pub(crate) use crate::rules::Inputs;
 
 /// An operation that was accepted.
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedOperation {
     pub operation: Operation,
     /// Lane of the job: jobs of one lane run in the order in which they were accepted.
     pub lane: u64,
@@ -68,7 +68,7 @@ pub(crate) fn apply(
     actor: &Actor,
     inputs: &Inputs,
     operation: Name,
-) -> Result<Accepted, Refusal> {
+) -> Result<AcceptedOperation, Refusal> {
     let target = mutation.target();
     if let Some(hold) = replication::hold(&tx.view, mutation) {
         return Err(hold.refusal());
@@ -76,7 +76,7 @@ pub(crate) fn apply(
     let before = tx.view.clone();
     let (lane, job, ends) = intend(tx, mutation, &target, inputs)?;
     rules::space::check(&before, &tx.view, &inputs.facts)?;
-    let warnings = rules::warnings::of(&before, &tx.view, mutation, inputs);
+    let warnings = rules::warnings::change_warnings(&before, &tx.view, mutation, inputs);
     let seq = tx.audit(actor, mutation.verb(), target.to_string(), "started");
     let mut operation = Operation {
         name: operation,
@@ -109,7 +109,7 @@ pub(crate) fn apply(
     } else {
         tx.put_operation(operation.clone());
     }
-    Ok(Accepted { operation, lane })
+    Ok(AcceptedOperation { operation, lane })
 }
 
 /// The lane, the job, and true if nothing has to be done.
@@ -219,7 +219,7 @@ fn intend_volume(
         Mutation::UpdateVolume(name, change) => update_volume(tx, name, change, inputs),
         Mutation::RenameVolume { name, to } => {
             let volume = idle(&tx.view, name)?;
-            let to = name.place.of(name.surface, to);
+            let to = name.place.volume_name(name.surface, to);
             rules::named::check_rename(&tx.view, &volume, &to)?;
             rename_volume(tx, &volume, &to);
             let job = Job::Update {
@@ -311,7 +311,7 @@ fn update_volume(
     let volume = idle(&tx.view, name)?;
     let before = tx.view.clone();
     let mut next = rules::volume::update(&before, &volume, change, inputs.used)?;
-    policy::follow(&mut next, &policy::of(&volume), tx.now.secs());
+    policy::follow(&mut next, &policy::volume_rules(&volume), tx.now.secs());
     tx.put_volume(next.clone());
     let held = |view: &View, of: &Volume| rules::volume::capacity(view, of);
     let capacity = held(&before, &volume) != held(&tx.view, &next);
@@ -351,7 +351,9 @@ fn change_policy(
     let seen = !volumes.is_empty();
     for mut volume in volumes {
         let old = tx.view.volume(&volume.name).cloned();
-        let rules = old.map(|old| policy::of(&old)).unwrap_or_default();
+        let rules = old
+            .map(|old| policy::volume_rules(&old))
+            .unwrap_or_default();
         policy::follow(&mut volume, &rules, tx.now.secs());
         tx.put_volume(volume);
     }

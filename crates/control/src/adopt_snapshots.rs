@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use weir_base::Rng;
 
 /// The engine's snapshots of a volume.
-type Found = (VolumeName, Vec<SnapshotState>);
+type VolumeSnapshots = (VolumeName, Vec<SnapshotState>);
 
 /// Makes the catalog's list of a volume's snapshots equal to the engine's.
 pub(crate) async fn adopt_volume(context: &JobContext, rng: &dyn Rng, name: &VolumeName) {
@@ -29,7 +29,7 @@ pub(crate) async fn adopt_volume(context: &JobContext, rng: &dyn Rng, name: &Vol
     };
     place.begin().await;
     let key = volume.key.to_string();
-    let Ok(found) = context.ask(move |node| node.snapshots(&key)).await else {
+    let Ok(found) = context.call_node(move |node| node.snapshots(&key)).await else {
         return;
     };
     write(context, rng, &[(name.clone(), found)]).await;
@@ -44,7 +44,7 @@ pub(crate) async fn adopt_all(context: &JobContext, rng: &dyn Rng) {
     let wanted: Vec<(VolumeName, String)> = there
         .map(|volume| (volume.name.clone(), volume.key.to_string()))
         .collect();
-    let asked = context.ask(move |node| {
+    let asked = context.call_node(move |node| {
         let each = wanted.into_iter();
         Ok(each
             .filter_map(|(name, key)| Some((name, node.snapshots(&key).ok()?)))
@@ -54,9 +54,9 @@ pub(crate) async fn adopt_all(context: &JobContext, rng: &dyn Rng) {
     write(context, rng, &found).await;
 }
 
-async fn write(context: &JobContext, rng: &dyn Rng, found: &[Found]) {
+async fn write(context: &JobContext, rng: &dyn Rng, found: &[VolumeSnapshots]) {
     let view = context.store.view();
-    let differ = |(name, found): &&Found| {
+    let differ = |(name, found): &&VolumeSnapshots| {
         let known = view.snapshots(name, None);
         let settled = known.filter(|snapshot| snapshot.state == State::Ready);
         let known: HashMap<&str, _> = settled.map(|s| (&*s.name.id, s.engine)).collect();

@@ -16,7 +16,7 @@ pub enum Synchronous {
 
 /// Policies assigned to a volume by name, and settings that hide it from clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Assigned {
+pub struct PolicyAssignment {
     /// [`crate::NamedPolicy::id`] of its export policy.
     pub export: Option<u64>,
     /// [`crate::NamedPolicy::id`] of its QoS policy.
@@ -38,7 +38,7 @@ pub struct Assigned {
     pub synchronous: Option<Synchronous>,
 }
 
-impl Assigned {
+impl PolicyAssignment {
     /// Returns true if clients may reach the volume.
     pub fn served(&self) -> bool {
         !self.offline && !self.unmounted
@@ -46,7 +46,7 @@ impl Assigned {
 
     /// Returns true if every value is the default, which is not stored.
     pub(crate) fn is_default(&self) -> bool {
-        *self == Assigned::default()
+        *self == PolicyAssignment::default()
     }
 }
 

@@ -123,7 +123,7 @@ pub enum BindingLevel {
 
 /// Throttling of a volume's requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Throttled {
+pub struct ThrottleState {
     /// The limit that delayed requests in the last second.
     pub binding: Option<(BindingLevel, weir_qos::Limit)>,
     /// Number of throttled requests.
@@ -379,7 +379,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Returns the volume with this key.
     fn volume(&self, key: &str) -> Result<VolumeState, BackendError>;
     /// Returns its current throttling; nothing if it is not served.
-    fn throttled(&self, key: &str) -> Result<Throttled, BackendError>;
+    fn throttled(&self, key: &str) -> Result<ThrottleState, BackendError>;
     /// Returns the node's state and settings. Never blocks.
     fn facts(&self) -> Facts {
         Facts::default()

@@ -148,7 +148,7 @@ impl JobContext {
             return;
         };
         let (key, snapshot) = (volume.key.to_string(), backup.engine_snapshot());
-        let dropped = self.ask(move |node| node.snapshot_delete(&key, &snapshot));
+        let dropped = self.call_node(move |node| node.snapshot_delete(&key, &snapshot));
         if let Err(error) = dropped.await {
             tracing::warn!(backup = %backup.name, %error, "cannot delete the snapshot of a backup; it stays");
         }

@@ -2,13 +2,13 @@
 
 use crate::accept::{self, Inputs};
 use crate::adopt_snapshots;
-use crate::backend::{self, Backend, Facts, Throttled};
+use crate::backend::{self, Backend, Facts, ThrottleState};
 use crate::catalog::{AccountKey, AuditEntry, Catalog, TokenHash, TokenRecord};
 use crate::jobs::JobContext;
 use crate::levels::Levels;
 use crate::model::{Actor, Operation, Outcome, Role, Snapshot, Volume};
 use crate::mutation::Mutation;
-use crate::name::{Collection, Name, Place, Target, VolumeName};
+use crate::name::{Collection, LocationName, Name, Target, VolumeName};
 use crate::open_error::OpenError;
 use crate::publish::{self, Effective};
 use crate::rebuild::{self, Rebuilt};
@@ -62,7 +62,7 @@ pub struct Options {
     /// copy has it.
     pub copy: Option<Arc<dyn CatalogCopy>>,
     /// Place of the pool and the volume that the first start creates.
-    pub first_place: Place,
+    pub first_place: LocationName,
 }
 
 /// Error of [`Control::carry_out`].
@@ -171,7 +171,7 @@ impl Control {
             store.revisions(),
             published,
         ));
-        let how = recover::How {
+        let how = recover::StartMode {
             marked,
             rebuild,
             first_place,
@@ -429,7 +429,10 @@ impl Control {
     /// # Errors
     /// `TOKEN_UNKNOWN` if no actor has it, or if it was revoked; `TOKEN_EXPIRED`.
     pub async fn authenticate(&self, token: &str, from: Option<IpAddr>) -> Result<Actor, Refusal> {
-        let record = self.catalog().token(token, self.clock.now().into()).await?;
+        let record = self
+            .catalog()
+            .token(token, self.clock.current_time().into())
+            .await?;
         Ok(self.used(record, from))
     }
 
@@ -442,7 +445,7 @@ impl Control {
         token: &TokenHash,
         from: Option<IpAddr>,
     ) -> Result<Actor, Refusal> {
-        let now = self.clock.now().into();
+        let now = self.clock.current_time().into();
         let record = self.catalog().token_by(token, now).await?;
         Ok(self.used(record, from))
     }
@@ -459,7 +462,7 @@ impl Control {
         from: Option<IpAddr>,
         signed: impl FnOnce(&AccountKey) -> Result<(), E>,
     ) -> Result<Actor, E> {
-        let now = self.clock.now().into();
+        let now = self.clock.current_time().into();
         let (record, key) = self.catalog().account(name, now).await?;
         signed(&key)?;
         Ok(self.used(record, from))
@@ -467,7 +470,7 @@ impl Control {
 
     /// Returns the actor of a token, and records its use once a minute, beside the request.
     fn used(&self, record: TokenRecord, from: Option<IpAddr>) -> Actor {
-        let now: Stamp = self.clock.now().into();
+        let now: Stamp = self.clock.current_time().into();
         let recent = |at: i64| (0..LAST_USE_SECONDS).contains(&now.secs().saturating_sub(at));
         let noted = record.used.is_some_and(|used| recent(used.secs()));
         if !noted && self.context.store.running().is_ok() {
@@ -491,7 +494,7 @@ impl Control {
 
     /// Returns the time in whole seconds since 1970, as clients know it.
     pub fn time_of_day(&self) -> i64 {
-        Stamp::from(self.clock.now()).secs()
+        Stamp::from(self.clock.current_time()).secs()
     }
 
     /// Returns the time in whole seconds since an arbitrary point. It never goes back.
@@ -608,7 +611,7 @@ impl Control {
 
     /// Returns the time that is `lifetime` from now.
     fn later(&self, lifetime: Duration) -> Stamp {
-        let now = Stamp::from(self.clock.now());
+        let now = Stamp::from(self.clock.current_time());
         Stamp::from_nanos(i128::from(now.0).saturating_add(lifetime.as_nanos() as i128))
     }
 
@@ -717,7 +720,7 @@ impl Control {
 
     /// Returns the throttling of a volume; `None` if the volume does not exist, or the node cannot
     /// report it.
-    pub async fn throttled(&self, name: &VolumeName) -> Option<Throttled> {
+    pub async fn throttled(&self, name: &VolumeName) -> Option<ThrottleState> {
         let key = self.view().volume(name)?.key.to_string();
         self.context
             .ask_promptly(move |node| node.throttled(&key))
@@ -853,10 +856,10 @@ async fn open_catalog(
     if !rebuild && Catalog::is_missing(url) {
         // Before a catalog is created: a copy could not be restored beside the files of an empty
         // one.
-        refuse_empty(&shown(url), backend).await?;
+        refuse_empty(&redact_url(url), backend).await?;
     }
     let opened = Catalog::open(url).await;
-    let catalog = opened.map_err(|e| OpenError::Catalog(shown(url), e))?;
+    let catalog = opened.map_err(|e| OpenError::Catalog(redact_url(url), e))?;
     // Before its owner mark is written.
     match check_owner(&catalog, backend, rebuild).await {
         Ok(marked) => Ok((catalog, marked)),
@@ -911,7 +914,7 @@ fn check_levels(view: &View) -> Result<(), OpenError> {
 }
 
 /// Returns a URL without its credentials.
-fn shown(url: &str) -> String {
+fn redact_url(url: &str) -> String {
     match url.rsplit_once('@') {
         Some((_, host)) => format!("…@{host}"),
         None => url.to_owned(),

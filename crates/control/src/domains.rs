@@ -31,7 +31,7 @@ impl JobContext {
                     user: directory.username.to_string(),
                     password,
                 };
-                let joined = self.ask(move |node| node.join_domain(&spec)).await;
+                let joined = self.call_node(move |node| node.join_domain(&spec)).await;
                 joined.map_err(|error| failure(&error))
             }
         };
@@ -60,7 +60,7 @@ impl JobContext {
     /// Makes the node leave.
     pub(crate) async fn leave_domain(&self, name: &Name) -> Result<(), Refusal> {
         let domain = self.directory(name)?.domain.to_string();
-        let left = self.ask(move |node| node.leave_domain(&domain)).await;
+        let left = self.call_node(move |node| node.leave_domain(&domain)).await;
         let Err(error) = left else {
             return Ok(());
         };

@@ -2,9 +2,9 @@
 //!
 //! Relationships are rows, changed by mutations
 //! ([`Mutation::Replicate`](crate::Mutation::Replicate)). The progress of their transfers is
-//! recorded as it happens ([`Control::settle`]). No client requested it, so it is not a mutation,
-//! and if it were lost the transfer would be restarted and come to the same end. Clients also poll
-//! operations by name ([`Control::record`]).
+//! recorded as it happens ([`Control::record_steps`]). No client requested it, so it is not a
+//! mutation, and if it were lost the transfer would be restarted and come to the same end. Clients
+//! also poll operations by name ([`Control::record`]).
 
 use crate::accept::Render;
 use crate::control::Control;
@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 use crate::rules::replication;
 use crate::submit::operation_on;
 use std::sync::Arc;
-use weir_relations::manager::{self, Changes, Step};
+use weir_relations::manager::{self, ChangeSet, Step};
 
 impl Control {
     /// Records events of transfers. On return they are in the view. They are in the catalog soon
@@ -24,22 +24,22 @@ impl Control {
     /// # Errors
     /// If the catalog cannot be written, or the server stops. Nothing has been recorded in that
     /// case.
-    pub async fn settle(&self, steps: &[Step]) -> Result<(), Refusal> {
+    pub async fn record_steps(&self, steps: &[Step]) -> Result<(), Refusal> {
         let ((), ticket) = self.context.store.change(|tx| {
             let rows = &tx.view.relations;
             let lazily = steps.iter().all(|step| step.is_lazily_durable(rows));
             if lazily {
                 tx.lazily_durable();
             }
-            let mut next = Changes::to(&tx.view.relations);
+            let mut next = ChangeSet::to(&tx.view.relations);
             for step in steps {
                 // It is still due when the volume has been reverted.
                 let waits = match step {
-                    Step::Due(uuid) => tx.view.relations.named(uuid),
+                    Step::Due(uuid) => tx.view.relations.find_by_uuid(uuid),
                     _ => None,
                 };
                 if waits.is_none_or(|entry| !replication::waits(&tx.view, entry)) {
-                    manager::settle(&mut next, step, tx.now.secs());
+                    manager::apply_step(&mut next, step, tx.now.secs());
                 }
             }
             tx.replicate(next.into_edits());

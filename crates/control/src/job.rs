@@ -344,12 +344,12 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::name::Place;
+    use crate::name::LocationName;
 
     #[test]
     fn what_is_no_job_is_not_read_as_one() {
         let job = Job::Update {
-            of: Place::new("p", "l").volume("v"),
+            of: LocationName::new("p", "l").volume("v"),
             capacity: true,
             mode: false,
         };

@@ -36,7 +36,7 @@
 //! The engine's deletions are durable only with its next checkpoint, which no job waits for:
 //! forcing one for each deletion would slow down writers. A volume with a tombstone in the catalog
 //! is deleted again after a crash. The tombstone is removed when the node has reached the point
-//! after the deletion ([`JobContext::delete_deferred`], [`JobContext::settle`]).
+//! after the deletion ([`JobContext::delete_deferred`], [`JobContext::purge_tombstones`]).
 
 use crate::accept::{self, Render, move_lane, split_lane, tree_lane, vault_lane};
 use crate::backend::{Backend, BackendError, Point, TakenSnapshot, call};
@@ -76,7 +76,7 @@ pub(crate) struct Lanes {
 }
 
 /// A job's place in its lane. Dropping it lets the next one begin.
-pub(crate) struct Place {
+pub(crate) struct LaneTicket {
     lanes: Arc<Lanes>,
     lane: u64,
     operation: Name,
@@ -87,13 +87,13 @@ pub(crate) struct Place {
 impl Lanes {
     /// Takes a place behind the jobs of the same lane; `None` if this operation has one already.
     /// Called under the head's lock, so that the lane's order is the order of acceptance.
-    pub fn enter(self: &Arc<Self>, lane: u64, operation: &Name) -> Option<Place> {
+    pub fn enter(self: &Arc<Self>, lane: u64, operation: &Name) -> Option<LaneTicket> {
         if !self.running.lock().insert(operation.clone()) {
             return None;
         }
         let done = watch::Sender::new(());
         let before = self.tails.lock().insert(lane, done.subscribe());
-        Some(Place {
+        Some(LaneTicket {
             lanes: Arc::clone(self),
             lane,
             operation: operation.clone(),
@@ -108,7 +108,7 @@ impl Lanes {
     }
 }
 
-impl Place {
+impl LaneTicket {
     /// Waits for the earlier jobs of the lane.
     pub async fn begin(&mut self) {
         if let Some(mut before) = self.before.take() {
@@ -123,7 +123,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for LaneTicket {
     fn drop(&mut self) {
         let mut tails = self.lanes.tails.lock();
         if let Some(tail) = tails.get(&self.lane) {
@@ -192,7 +192,7 @@ impl JobContext {
     }
 
     /// Calls the node, off the threads that serve.
-    pub async fn ask<T: Send + 'static>(
+    pub async fn call_node<T: Send + 'static>(
         &self,
         f: impl FnOnce(&dyn Backend) -> Result<T, BackendError> + Send + 'static,
     ) -> Result<T, BackendError> {
@@ -207,7 +207,7 @@ impl JobContext {
     ) -> Result<T, BackendError> {
         match self.backend.is_prompt() {
             true => call(&self.backend, true, f).await,
-            false => self.ask(f).await,
+            false => self.call_node(f).await,
         }
     }
 
@@ -216,7 +216,7 @@ impl JobContext {
         &self,
         f: impl Fn(&dyn Backend) -> Result<T, BackendError> + Clone + Send + 'static,
     ) -> Result<T, BackendError> {
-        self.with_retries(|| self.ask(f.clone())).await
+        self.with_retries(|| self.call_node(f.clone())).await
     }
 
     /// Runs an action, and retries it where that may help.
@@ -242,7 +242,7 @@ impl JobContext {
         self: &Arc<Self>,
         operation: &Operation,
         label: String,
-        place: &Place,
+        place: &LaneTicket,
     ) -> Option<Early> {
         let Job::TakeSnapshot(name) = &operation.job else {
             return None;
@@ -252,7 +252,7 @@ impl JobContext {
         let context = Arc::clone(self);
         Some(tokio::spawn(async move {
             context
-                .ask(move |node| node.snapshot_create(&key, &id, &label))
+                .call_node(move |node| node.snapshot_create(&key, &id, &label))
                 .await
         }))
     }
@@ -268,14 +268,17 @@ impl JobContext {
             return;
         };
         let (key, id) = (parent.key.to_string(), name.id.to_string());
-        if let Err(error) = self.ask(move |node| node.snapshot_delete(&key, &id)).await {
+        if let Err(error) = self
+            .call_node(move |node| node.snapshot_delete(&key, &id))
+            .await
+        {
             tracing::warn!(snapshot = %name, %error, "cannot delete a snapshot that the catalog refused; the engine keeps it");
         }
     }
 
     /// Carries an operation out, and ends it. Returns early only when the server stops. Its
     /// snapshot may already be in progress.
-    pub async fn run(&self, operation: Operation, mut place: Place, early: Option<Early>) {
+    pub async fn run(&self, operation: Operation, mut place: LaneTicket, early: Option<Early>) {
         place.begin().await;
         let job = &operation.job;
         let result = match job {
@@ -394,7 +397,7 @@ impl JobContext {
     /// Deletes an engine volume that has a tombstone; a failed deletion is retried later.
     pub async fn delete_deferred(&self, key: &Arc<str>) {
         let text = key.to_string();
-        match self.ask(move |node| node.delete_volume(&text)).await {
+        match self.call_node(move |node| node.delete_volume(&text)).await {
             Ok(()) | Err(BackendError::NotFound(_)) => self.note_pending_delete(Arc::clone(key)),
             Err(error) => {
                 tracing::warn!(%key, %error, "cannot delete an engine volume; retrying later");
@@ -404,7 +407,7 @@ impl JobContext {
 
     /// Removes the tombstones of engine volumes whose deletion is durable, and deletes those that
     /// still exist.
-    pub async fn settle(&self) {
+    pub async fn purge_tombstones(&self) {
         self.store.drained().await;
         let tombstones = self.store.catalog.tombstones().await.unwrap_or_default();
         let mut durable: Vec<Arc<str>> = Vec::new();

@@ -42,7 +42,7 @@ mod view;
 mod work;
 
 pub use accept::Render;
-pub use assigned::{Assign, Assigned, Ceiling, Synchronous, TreePolicy};
+pub use assigned::{Assign, Ceiling, PolicyAssignment, Synchronous, TreePolicy};
 pub use catalog::{
     AccountKey, AuditEntry, Catalog, CatalogError, CatalogVersion, Inspection, TokenHash,
     TokenRecord, back_up, check_secret, file_of, inspect, migrate, new_secret, probe, version,
@@ -55,7 +55,7 @@ pub use levels::Levels;
 pub use model::*;
 pub use mutation::*;
 pub use name::{
-    BackupName, Collection, FILESTORE_VAULT, Name, Place, QuotaRuleName, ReplicationName,
+    BackupName, Collection, FILESTORE_VAULT, LocationName, Name, QuotaRuleName, ReplicationName,
     SnapshotName, Surface, Target, VolumeName,
 };
 pub use named::{

@@ -5,7 +5,7 @@
 //! throughput, a volume's service level) are computed, not stored: see [`crate::rules`] and
 //! [`crate::View`].
 
-use crate::assigned::Assigned;
+use crate::assigned::PolicyAssignment;
 use crate::constituent::Constituent;
 use crate::job::Job;
 use crate::name::{
@@ -468,29 +468,29 @@ pub struct ExportRule {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Presentation {
     /// A volume of NetApp Volumes, and of ONTAP's words.
-    Netapp(Pooled),
+    Netapp(PooledSettings),
     /// An instance of Filestore.
-    Filestore(Tiered),
+    Filestore(TieredSettings),
 }
 
 impl Default for Presentation {
     fn default() -> Presentation {
-        Presentation::Netapp(Pooled::default())
+        Presentation::Netapp(PooledSettings::default())
     }
 }
 
 impl Presentation {
     /// Returns a presentation in this pool with the pool's defaults.
     pub fn in_pool(pool: &str) -> Presentation {
-        Presentation::Netapp(Pooled {
+        Presentation::Netapp(PooledSettings {
             pool: pool.into(),
-            ..Pooled::default()
+            ..PooledSettings::default()
         })
     }
 
     /// Returns a presentation of this tier with the tier's defaults.
     pub fn of_tier(tier: &str) -> Presentation {
-        Presentation::Filestore(Tiered {
+        Presentation::Filestore(TieredSettings {
             tier: tier.into(),
             performance: None,
             address: None,
@@ -508,7 +508,7 @@ impl Presentation {
 
 /// The part of a volume in a storage pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pooled {
+pub struct PooledSettings {
     /// Bare id of the pool, in the same place.
     pub pool: Arc<str>,
     /// MiB/s with manual QoS; `None` with automatic.
@@ -523,7 +523,7 @@ pub struct Pooled {
 
 /// The part of a volume with a tier of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Tiered {
+pub struct TieredSettings {
     /// Name of the tier in the levels file: `BASIC_HDD`.
     pub tier: Arc<str>,
     /// Custom performance; `None`: the tier's own.
@@ -536,7 +536,7 @@ pub struct Tiered {
 
 /// Move of a volume to another aggregate ([`weir_relations::cutover`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moving {
+pub struct VolumeMove {
     /// Number of the move.
     pub id: u64,
     /// Bare id of the storage pool that gets it, in the same place; `None`: the only one there.
@@ -646,8 +646,8 @@ pub struct Volume {
     /// True if it was created as a destination. The engine knows whether it still is one.
     pub protection: bool,
     /// Policies assigned by name, and availability.
-    #[serde(default, skip_serializing_if = "Assigned::is_default")]
-    pub assigned: Assigned,
+    #[serde(default, skip_serializing_if = "PolicyAssignment::is_default")]
+    pub assigned: PolicyAssignment,
     /// Export policies of its qtrees that have their own, by the qtree's number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub trees: BTreeMap<u32, TreeExport>,
@@ -656,7 +656,7 @@ pub struct Volume {
     pub quotas: Quotas,
     /// Its move to another aggregate, while that lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub moving: Option<Moving>,
+    pub moving: Option<VolumeMove>,
     /// Identity under which clients know it, if it came from another aggregate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
@@ -686,7 +686,7 @@ impl Volume {
     }
 
     /// Returns its part of a pool, if it has one.
-    pub fn pooled(&self) -> Option<&Pooled> {
+    pub fn pooled(&self) -> Option<&PooledSettings> {
         match &self.presentation {
             Presentation::Netapp(pooled) => Some(pooled),
             Presentation::Filestore(_) => None,
@@ -694,7 +694,7 @@ impl Volume {
     }
 
     /// Returns its tier, if it has one.
-    pub fn tiered(&self) -> Option<&Tiered> {
+    pub fn tiered(&self) -> Option<&TieredSettings> {
         match &self.presentation {
             Presentation::Netapp(_) => None,
             Presentation::Filestore(tiered) => Some(tiered),

@@ -12,17 +12,17 @@ use crate::jobs::{JobContext, gone};
 use crate::model::{
     EngineSnapshot, HandedOver, Operation, Origin, Outcome, Snapshot, State, Volume,
 };
-use crate::name::{Name, Place, Target, VolumeName};
+use crate::name::{LocationName, Name, Target, VolumeName};
 use crate::refusal::{Refusal, Status};
 use crate::rules::{self, moves};
 use crate::view::View;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-pub use crate::rules::moves::{Departing, arriving_key};
+pub use crate::rules::moves::{DepartingRows, arriving_key};
 
 /// Returns the name of the operation that records an arrival.
-fn arrival(place: &Place, attempt: u64) -> Name {
+fn arrival(place: &LocationName, attempt: u64) -> Name {
     place.name(&format!("operation-arrival-{attempt:016x}"))
 }
 
@@ -79,7 +79,7 @@ impl Control {
     ///
     /// # Errors
     /// The volume is not being moved, or cannot be any more.
-    pub fn departing(&self, key: &str) -> Result<Departing, Refusal> {
+    pub fn departing(&self, key: &str) -> Result<DepartingRows, Refusal> {
         let view = self.view();
         let volume = by_key(&view, key).ok_or_else(|| absent(key))?;
         moves::movable(&view, &volume)?;
@@ -96,7 +96,7 @@ impl Control {
         key: &str,
         to: HandedOver,
         cut: u32,
-    ) -> Result<Departing, Refusal> {
+    ) -> Result<DepartingRows, Refusal> {
         let written = self.context.store.commit_with_retry(|tx| {
             let volume = by_key(&tx.view, key).ok_or_else(|| absent(key))?;
             volume.idle()?;
@@ -175,7 +175,7 @@ impl Control {
     ///
     /// # Errors
     /// The reason.
-    pub fn may_arrive(&self, departing: &Departing, pool: Option<&str>) -> Result<(), Refusal> {
+    pub fn may_arrive(&self, departing: &DepartingRows, pool: Option<&str>) -> Result<(), Refusal> {
         let arrives = moves::arrive(&self.view(), departing, pool, 1);
         arrives.map(|_| ())
     }
@@ -196,7 +196,7 @@ impl Control {
             protection: true,
             constituent: None,
         };
-        let made = self.context.ask(move |node| {
+        let made = self.context.call_node(move |node| {
             node.create_volume(&spec)?;
             node.set_capacity(&spec.key, spec.capacity)
         });
@@ -212,7 +212,7 @@ impl Control {
     }
 
     /// Returns true if a volume of this place has arrived by this attempt.
-    pub fn has_arrived(&self, place: &Place, attempt: u64) -> bool {
+    pub fn has_arrived(&self, place: &LocationName, attempt: u64) -> bool {
         self.view().operation(&arrival(place, attempt)).is_some()
     }
 
@@ -223,7 +223,7 @@ impl Control {
     /// See [`NotArrived`].
     pub async fn arrive(
         &self,
-        departing: &Departing,
+        departing: &DepartingRows,
         id: u64,
         attempt: u64,
         (pool, origin): (Option<&str>, Origin),
@@ -232,7 +232,8 @@ impl Control {
         let key = arriving_key(id);
         let found = {
             let key = key.clone();
-            let asked = context.ask(move |node| Ok((node.volume(&key)?, node.snapshots(&key)?)));
+            let asked =
+                context.call_node(move |node| Ok((node.volume(&key)?, node.snapshots(&key)?)));
             asked
                 .await
                 .map_err(|error| NotArrived::Later(error.to_string()))?
@@ -306,10 +307,10 @@ impl Control {
     }
 }
 
-fn departing(view: &View, volume: &Volume) -> Departing {
+fn departing(view: &View, volume: &Volume) -> DepartingRows {
     let snapshots = view.snapshots(&volume.name, None);
     let ready = snapshots.filter(|snapshot| snapshot.state == State::Ready);
-    Departing {
+    DepartingRows {
         volume: volume.clone(),
         snapshots: ready.map(|snapshot| Snapshot::clone(snapshot)).collect(),
         policies: moves::policies_of(view, volume),

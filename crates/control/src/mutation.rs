@@ -458,7 +458,9 @@ impl Mutation {
             | Mutation::MoveVolume(name, _)
             | Mutation::DeleteTree { of: name, .. }
             | Mutation::SplitVolume(name) => Target::Volume(name.clone()),
-            Mutation::RenameVolume { name, to } => Target::Volume(name.place.of(name.surface, to)),
+            Mutation::RenameVolume { name, to } => {
+                Target::Volume(name.place.volume_name(name.surface, to))
+            }
             Mutation::ChangePolicy(name, _) => Target::Relation(name.to_string().into()),
             Mutation::RenameSnapshot { name, to } => Target::Snapshot(name.parent.snapshot(to)),
             Mutation::CreateSnapshot(name, _)

@@ -7,25 +7,25 @@ use std::sync::Arc;
 /// The scope of names: `projects/{project}/locations/{location}`. Any project and location are
 /// accepted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Place {
+pub struct LocationName {
     /// The bare id of the project.
     pub project: Arc<str>,
     /// The bare id of the location.
     pub location: Arc<str>,
 }
 
-impl Place {
+impl LocationName {
     /// Creates a place of these two ids.
-    pub fn new(project: &str, location: &str) -> Place {
-        Place {
+    pub fn new(project: &str, location: &str) -> LocationName {
+        LocationName {
             project: project.into(),
             location: location.into(),
         }
     }
 
     /// Returns the place of the resources that the first start creates.
-    pub fn local() -> Place {
-        Place::new("weir", "local")
+    pub fn local() -> LocationName {
+        LocationName::new("weir", "local")
     }
 
     /// Returns the name of a pool or an operation in this place.
@@ -38,16 +38,16 @@ impl Place {
 
     /// Returns the name of a volume of NetApp Volumes in this place.
     pub fn volume(&self, id: &str) -> VolumeName {
-        self.of(Surface::Netapp, id)
+        self.volume_name(Surface::Netapp, id)
     }
 
     /// Returns the name of a Filestore instance in this place.
     pub fn instance(&self, id: &str) -> VolumeName {
-        self.of(Surface::Filestore, id)
+        self.volume_name(Surface::Filestore, id)
     }
 
     /// Returns the name of a volume in this place, by the surface that it was created through.
-    pub fn of(&self, surface: Surface, id: &str) -> VolumeName {
+    pub fn volume_name(&self, surface: Surface, id: &str) -> VolumeName {
         VolumeName {
             surface,
             place: self.clone(),
@@ -56,17 +56,18 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LocationName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "projects/{}/locations/{}", self.project, self.location)
     }
 }
 
-/// Name of a pool or operation within a [`Place`]; the map that it is a key of determines the kind.
+/// Name of a pool or operation within a [`LocationName`]; the map that it is a key of determines
+/// the kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Name {
     /// The project and location.
-    pub place: Place,
+    pub place: LocationName,
     /// Bare id: the last part of the full name.
     pub id: Arc<str>,
 }
@@ -78,7 +79,7 @@ impl Name {
     }
 }
 
-/// Collections of a [`Place`] beside its volumes.
+/// Collections of a [`LocationName`] beside its volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Collection {
     /// Storage pools: `…/storagePools`.
@@ -144,7 +145,7 @@ pub struct VolumeName {
     /// The API that it was created through.
     pub surface: Surface,
     /// The project and location.
-    pub place: Place,
+    pub place: LocationName,
     /// Bare id: the last part of the full name.
     pub id: Arc<str>,
 }
@@ -174,7 +175,7 @@ impl VolumeName {
         };
         let is = |surface: &Surface| surface.collection() == collection;
         let surface = Surface::ALL.into_iter().find(is)?;
-        Some(Place::new(project, location).of(surface, id))
+        Some(LocationName::new(project, location).volume_name(surface, id))
     }
 }
 
@@ -251,7 +252,7 @@ pub struct BackupName {
 
 impl BackupName {
     /// Returns the name of an instance's backup in a place.
-    pub fn of_instance(place: &Place, id: &str) -> BackupName {
+    pub fn of_instance(place: &LocationName, id: &str) -> BackupName {
         BackupName {
             vault: place.name(FILESTORE_VAULT),
             id: id.into(),
@@ -273,7 +274,10 @@ impl BackupName {
         let ["projects", project, "locations", location, "backups", id] = parts[..] else {
             return None;
         };
-        Some(BackupName::of_instance(&Place::new(project, location), id))
+        Some(BackupName::of_instance(
+            &LocationName::new(project, location),
+            id,
+        ))
     }
 
     /// Parses the full name of a volume's backup.
@@ -293,7 +297,7 @@ impl BackupName {
             return None;
         };
         let name = BackupName {
-            vault: Place::new(project, location).name(vault),
+            vault: LocationName::new(project, location).name(vault),
             id: id.into(),
         };
         (name.surface() == Surface::Netapp).then_some(name)
@@ -340,7 +344,7 @@ pub enum Target {
 
 impl Target {
     /// Returns the project and location that it is in.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> LocationName {
         match self {
             Target::Pool(name)
             | Target::ActiveDirectory(name)
@@ -351,7 +355,7 @@ impl Target {
             Target::Snapshot(name) => name.parent.place.clone(),
             Target::QuotaRule(name) => name.volume.place.clone(),
             Target::Replication(name) => name.volume.place.clone(),
-            Target::Relation(_) => Place::local(),
+            Target::Relation(_) => LocationName::local(),
         }
     }
 

@@ -117,7 +117,7 @@ pub(crate) fn described(at: &Schedule) -> Option<(Period, Value)> {
         [one] => Some(*one),
         _ => None,
     };
-    let all = |numbers: &Numbers, low, high| *numbers == Numbers::all(low, high);
+    let all = |numbers: &Numbers, low, high| *numbers == Numbers::from_range(low, high);
     let minute = one(minutes)?;
     let (any_day, any_weekday) = (all(days, 1, 31), all(weekdays, 0, 6));
     if !all(months, 1, 12) {

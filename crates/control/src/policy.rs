@@ -146,7 +146,7 @@ impl Schedules<'_> {
             Some(_) => return Err(self.invalid(name, wanted)),
         };
         let each: Option<Vec<u32>> = text.split(',').map(|word| read(word.trim())).collect();
-        each.and_then(|each| Numbers::of(each, from, to))
+        each.and_then(|each| Numbers::from_numbers(each, from, to))
             .ok_or_else(|| {
                 let text: String = text.chars().take(100).collect();
                 self.invalid(
@@ -196,7 +196,7 @@ fn rule(period: Period, fields: &Schedules<'_>) -> Result<Rule, Refusal> {
 }
 
 /// Returns the rules of a volume; none if its policy cannot be read.
-pub fn of(volume: &Volume) -> Rules {
+pub fn volume_rules(volume: &Volume) -> Rules {
     let policy = volume.snapshot_policy.as_ref();
     policy
         .and_then(|policy| parse(policy).ok())
@@ -206,7 +206,7 @@ pub fn of(volume: &Volume) -> Rules {
 /// Updates the runs after a change of the policy, or at the beginning. New or changed schedules
 /// count from `now` on, and removed ones are forgotten.
 pub fn follow(volume: &mut Volume, before: &Rules, now: i64) {
-    let rules = of(volume);
+    let rules = volume_rules(volume);
     volume
         .snapshot_runs
         .retain(|period, _| rules.contains_key(period));
@@ -240,8 +240,8 @@ pub fn wants(rule: &Rule, runs: &Runs, period: Period, now: i64) -> Wants {
 }
 
 /// Corrects the times that [`wants`] found wrong.
-pub fn settle(volume: &mut Volume, now: i64) {
-    let before = of(volume);
+pub fn correct_times(volume: &mut Volume, now: i64) {
+    let before = volume_rules(volume);
     follow(volume, &before, now);
     correct(&mut volume.snapshot_runs, now);
 }

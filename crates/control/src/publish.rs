@@ -18,7 +18,7 @@ use crate::name::{Name, Surface, VolumeName};
 use crate::record::Record;
 use crate::refusal::{Refusal, Status};
 use crate::rules::{exports, plan, smb};
-use crate::store::{Changed, Store};
+use crate::store::{ChangedResources, Store};
 use crate::view::View;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -132,7 +132,7 @@ pub(crate) async fn run(
 async fn publish(
     mut memory: Memory,
     view: Arc<View>,
-    changed: Changed,
+    changed: ChangedResources,
     backend: &Arc<dyn Backend>,
 ) -> (Memory, Result<bool, BackendError>) {
     // With very many volumes this takes milliseconds.
@@ -151,13 +151,13 @@ async fn publish(
 
 /// A volume as the node sees it.
 #[derive(PartialEq)]
-struct Seen {
+struct VolumePublication {
     export: ExportSpec,
     plan: VolumePlan,
 }
 
 /// Last publication of a volume.
-struct Kept {
+struct PublishedVolume {
     key: Arc<str>,
     export: Arc<ExportSpec>,
     plan: VolumePlan,
@@ -166,7 +166,7 @@ struct Kept {
 /// Everything published so far, for comparison with a view.
 #[derive(Default)]
 struct Memory {
-    volumes: HashMap<VolumeName, Kept>,
+    volumes: HashMap<VolumeName, PublishedVolume>,
     /// The engine's key and the stored [`Record`], including volumes that are not served.
     records: HashMap<VolumeName, (Arc<str>, Arc<str>)>,
     pools: HashMap<Name, (Arc<Pool>, PoolPlan)>,
@@ -183,7 +183,7 @@ fn slashed(paths: &[Arc<str>]) -> Vec<String> {
 }
 
 /// Returns the export and limits of a volume; `None` if it is not served.
-fn seen(view: &View, volume: &Volume) -> Option<Seen> {
+fn seen(view: &View, volume: &Volume) -> Option<VolumePublication> {
     let number = volume.number.filter(|_| served(volume.state))?;
     if !volume.assigned.served() {
         return None;
@@ -206,7 +206,7 @@ fn seen(view: &View, volume: &Volume) -> Option<Seen> {
         constituent: volume.constituent(),
         origin: volume.origin,
     };
-    Some(Seen {
+    Some(VolumePublication {
         export,
         plan: plan::volume(view, volume, number)?,
     })
@@ -215,7 +215,7 @@ fn seen(view: &View, volume: &Volume) -> Option<Seen> {
 /// Returns the record for the engine to store with a volume that it has.
 fn record(view: &View, volume: &Volume) -> Option<Arc<str>> {
     let there = volume.number.is_some() && served(volume.state);
-    there.then(|| Record::of(view, volume).text())
+    there.then(|| Record::from_volume(view, volume).text())
 }
 
 /// Returns true if the data path sees no difference between a volume in one view and the same
@@ -227,9 +227,9 @@ pub(crate) fn alike(before: (&View, &Volume), after: (&View, &Volume)) -> bool {
 
 /// Adds the export of `name` to the publication, if it has changed.
 fn differ(
-    kept: &mut HashMap<VolumeName, Kept>,
+    kept: &mut HashMap<VolumeName, PublishedVolume>,
     name: &VolumeName,
-    now: Option<(&Arc<str>, Seen)>,
+    now: Option<(&Arc<str>, VolumePublication)>,
     out: &mut Publication,
 ) {
     let before = kept.remove(name);
@@ -247,7 +247,7 @@ fn differ(
     let Some((key, now)) = now else {
         return;
     };
-    let Seen { export, plan } = now;
+    let VolumePublication { export, plan } = now;
     if before.as_ref().is_none_or(|before| before.plan != plan) {
         out.limits.volumes.push(plan.clone());
     }
@@ -260,13 +260,13 @@ fn differ(
         }
     };
     let key = Arc::clone(key);
-    let kept_now = Kept { key, export, plan };
+    let kept_now = PublishedVolume { key, export, plan };
     kept.insert(name.clone(), kept_now);
 }
 
 impl Memory {
     /// Returns the difference of `view`, which is limited to `changed`, from the last publication.
-    fn build(&mut self, view: &View, changed: &Changed) -> Publication {
+    fn build(&mut self, view: &View, changed: &ChangedResources) -> Publication {
         let mut out = Publication {
             whole: changed.all,
             ..Publication::default()

@@ -90,7 +90,7 @@ impl Quotas {
     }
 
     /// Returns the rule of a subject.
-    pub fn of(&self, subject: QuotaSubject) -> Option<&QuotaRule> {
+    pub fn find_rule(&self, subject: QuotaSubject) -> Option<&QuotaRule> {
         self.rules.iter().find(|rule| rule.subject == subject)
     }
 
@@ -133,7 +133,7 @@ impl Quotas {
             off,
         };
         for rule in lines.iter().filter_map(|line| read_rule(line, now)) {
-            if quotas.rule(&rule.id).is_none() && quotas.of(rule.subject).is_none() {
+            if quotas.rule(&rule.id).is_none() && quotas.find_rule(rule.subject).is_none() {
                 quotas.rules.push(rule);
             }
         }

@@ -10,15 +10,15 @@
 //! capacity. Pools are made as large as their volumes need. Every difference is reported
 //! ([`Rebuilt`]).
 
-use crate::assigned::Assigned;
+use crate::assigned::PolicyAssignment;
 use crate::backend::{VolumeState, is_keyed};
 use crate::bootstrap;
 use crate::catalog::Catalog;
 use crate::jobs::JobContext;
 use crate::model::{
-    Pool, Presentation, Protocol, QosType, SecurityStyle, Tiered, TreeExport, Volume,
+    Pool, Presentation, Protocol, QosType, SecurityStyle, TieredSettings, TreeExport, Volume,
 };
-use crate::name::{Name, Place, SnapshotName, VolumeName};
+use crate::name::{LocationName, Name, SnapshotName, VolumeName};
 use crate::open_error::OpenError;
 use crate::record::Record;
 use crate::rules::{self, paths};
@@ -105,7 +105,7 @@ pub(crate) fn was_known(state: &VolumeState) -> bool {
 }
 
 /// A volume without a row.
-struct Lost<'a> {
+struct LostVolume<'a> {
     state: &'a VolumeState,
     record: Option<Record>,
     id: u64,
@@ -125,7 +125,7 @@ pub(crate) async fn run(
 ) -> Result<Rebuilt, OpenError> {
     let view = context.store.view();
     let lost = find_lost(context, &view, engine, spare, rng).await?;
-    for Lost { record, .. } in &lost {
+    for LostVolume { record, .. } in &lost {
         let tier = record.as_ref().and_then(|record| record.tier.as_ref());
         if let (Some(tier), Some(record)) = (tier, record)
             && view.levels.tier(tier).is_none()
@@ -174,11 +174,11 @@ pub(crate) async fn run(
 }
 
 /// Returns a free and valid name for it.
-fn name_for(tx: &Transaction<'_>, lost: &Lost<'_>) -> VolumeName {
+fn name_for(tx: &Transaction<'_>, lost: &LostVolume<'_>) -> VolumeName {
     let recorded = lost.record.as_ref().and_then(Record::name);
     let name = recorded
         .filter(|name| rules::names::check(&name.place, &name.id).is_ok())
-        .unwrap_or_else(|| Place::local().volume(&lost.state.key));
+        .unwrap_or_else(|| LocationName::local().volume(&lost.state.key));
     if tx.view.volume(&name).is_none() {
         return name;
     }
@@ -186,7 +186,8 @@ fn name_for(tx: &Transaction<'_>, lost: &Lost<'_>) -> VolumeName {
     let tail = format!("-{}", lost.state.number);
     let room = 63usize.saturating_sub(tail.len());
     let head: String = name.id.chars().take(room).collect();
-    name.place.of(name.surface, &format!("{head}{tail}"))
+    name.place
+        .volume_name(name.surface, &format!("{head}{tail}"))
 }
 
 /// Returns the volumes of the engine that have no row, the oldest first.
@@ -196,7 +197,7 @@ async fn find_lost<'a>(
     engine: &'a [VolumeState],
     spare: &[String],
     rng: &dyn Rng,
-) -> Result<Vec<Lost<'a>>, OpenError> {
+) -> Result<Vec<LostVolume<'a>>, OpenError> {
     let known = |key: &str| view.volumes.values().any(|volume| &*volume.key == key);
     let mut lost = Vec::new();
     for state in engine {
@@ -204,10 +205,10 @@ async fn find_lost<'a>(
             continue;
         }
         let key = state.key.clone();
-        let snapshot = context.ask(move |node| node.origin(&key)).await;
+        let snapshot = context.call_node(move |node| node.origin(&key)).await;
         let key = state.key.clone();
         let trees = context.ask_with_retries(move |node| node.trees(&key)).await;
-        lost.push(Lost {
+        lost.push(LostVolume {
             state,
             record: Record::read(&state.annotation),
             id: (rng.next_u64() >> 1).max(1),
@@ -222,12 +223,12 @@ async fn find_lost<'a>(
 
 fn put(
     tx: &mut Transaction<'_>,
-    lost: &Lost<'_>,
+    lost: &LostVolume<'_>,
     pool_id: u64,
     device_bytes: u64,
     names: &HashMap<String, VolumeName>,
 ) -> RebuiltVolume {
-    let Lost { state, record, .. } = lost;
+    let LostVolume { state, record, .. } = lost;
     let name = name_for(tx, lost);
     let recorded = record.as_ref().map(|record| record.share.clone());
     let share: Arc<str> = recorded
@@ -292,7 +293,7 @@ fn put(
 }
 
 /// Returns the export policies of a volume's qtrees. Without a record of them each qtree is closed.
-fn trees_for(view: &View, lost: &Lost<'_>, name: &VolumeName) -> BTreeMap<u32, TreeExport> {
+fn trees_for(view: &View, lost: &LostVolume<'_>, name: &VolumeName) -> BTreeMap<u32, TreeExport> {
     let names = match &lost.record {
         Some(record) if !record.trees_left_out => record.trees.clone(),
         _ => lost
@@ -318,7 +319,7 @@ fn unknown_policies(exports: &BTreeMap<u32, TreeExport>, trees: &[(u32, String)]
 
 /// Returns the export paths of a volume: of those in its record the ones that are free, else new
 /// ones.
-fn paths_for(view: &View, lost: &Lost<'_>, name: &VolumeName, share: &str) -> Vec<Arc<str>> {
+fn paths_for(view: &View, lost: &LostVolume<'_>, name: &VolumeName, share: &str) -> Vec<Arc<str>> {
     let recorded = lost.record.iter().flat_map(|record| &record.paths);
     let free: Vec<Arc<str>> = recorded
         .filter(|path| view.is_path_free(path))
@@ -330,13 +331,14 @@ fn paths_for(view: &View, lost: &Lost<'_>, name: &VolumeName, share: &str) -> Ve
     let record = lost.record.as_ref();
     let alone = record.is_some_and(|record| record.address.is_some());
     // No other volume has the key.
-    paths::of(view, name, share, alone).unwrap_or_else(|_| vec![lost.state.key.as_str().into()])
+    paths::new_volume_paths(view, name, share, alone)
+        .unwrap_or_else(|_| vec![lost.state.key.as_str().into()])
 }
 
 /// Returns the snapshot that a volume is a clone of. `names` are those of rebuilt volumes by key.
 fn clone_of(
     view: &View,
-    lost: &Lost<'_>,
+    lost: &LostVolume<'_>,
     names: &HashMap<String, VolumeName>,
 ) -> Option<SnapshotName> {
     let (key, snapshot) = lost.snapshot.as_ref()?;
@@ -358,7 +360,7 @@ fn presentation_for(view: &View, record: Option<&Record>) -> Presentation {
         Presentation::Filestore(tiered)
             if tiered.address.is_some_and(|own| !view.is_address_free(own)) =>
         {
-            Presentation::Filestore(Tiered {
+            Presentation::Filestore(TieredSettings {
                 address: None,
                 ..tiered
             })
@@ -395,12 +397,12 @@ fn mode(record: Option<&Record>, ntfs: bool) -> u32 {
 }
 
 /// Returns its assignment without policies, which only the catalog had.
-fn assigned(record: &Record) -> Assigned {
-    Assigned {
+fn assigned(record: &Record) -> PolicyAssignment {
+    PolicyAssignment {
         offline: record.offline,
         unmounted: record.unmounted,
         synchronous: record.synchronous,
-        ..Assigned::default()
+        ..PolicyAssignment::default()
     }
 }
 

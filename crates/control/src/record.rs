@@ -14,7 +14,8 @@
 use crate::assigned::Synchronous;
 use crate::constituent::Constituent;
 use crate::model::{
-    Performance, Pooled, Presentation, Protocol, SecurityStyle, Share, SmbSetting, Tiered, Volume,
+    Performance, PooledSettings, Presentation, Protocol, SecurityStyle, Share, SmbSetting,
+    TieredSettings, Volume,
 };
 use crate::name::{Surface, VolumeName};
 use crate::quota::Quotas;
@@ -136,7 +137,7 @@ fn lost(volume: &Volume) -> Vec<String> {
 }
 
 impl Record {
-    pub fn of(view: &View, volume: &Volume) -> Record {
+    pub fn from_volume(view: &View, volume: &Volume) -> Record {
         let mut record = Record::without_lists(view, volume);
         let mut room = weir_volume::MAX_ANNOTATION - MAX;
         if !volume.trees.is_empty() {
@@ -229,12 +230,12 @@ impl Record {
             Some(VolumeName {
                 surface: Surface::Filestore,
                 ..
-            }) => Presentation::Filestore(Tiered {
+            }) => Presentation::Filestore(TieredSettings {
                 tier: name(&self.tier, tier),
                 performance: self.performance,
                 address: self.address,
             }),
-            _ => Presentation::Netapp(Pooled {
+            _ => Presentation::Netapp(PooledSettings {
                 pool: name(&self.pool, pool),
                 throughput_mibps: self.mibps,
                 large: self.large,
@@ -280,12 +281,12 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::name::Place;
+    use crate::name::LocationName;
 
     #[test]
     fn the_longest_names_fit() {
         let long = |n: usize| "x".repeat(n);
-        let place = Place::new(&long(100), &long(100));
+        let place = LocationName::new(&long(100), &long(100));
         let share: Arc<str> = long(80).into();
         let record = Record {
             name: place.volume(&long(63)).to_string(),

@@ -11,11 +11,11 @@
 
 use crate::backend::{Capacity, VolumeState, is_keyed};
 use crate::bootstrap::{POOL, pool, volume};
-use crate::catalog::Loaded;
+use crate::catalog::CatalogContents;
 use crate::job::Job;
 use crate::jobs::{JobContext, lane_of};
 use crate::model::{Operation, Outcome, State};
-use crate::name::Place;
+use crate::name::LocationName;
 use crate::open_error::OpenError;
 use crate::publish;
 use crate::rebuild::{self, Rebuilt};
@@ -30,24 +30,24 @@ const VOLUME: &str = "vol1";
 
 /// Mode of the start.
 #[derive(Clone)]
-pub(crate) struct How {
+pub(crate) struct StartMode {
     /// True if the catalog already has its aggregate's identity.
     pub marked: bool,
     /// True to create rows for engine volumes that the catalog does not know.
     pub rebuild: bool,
     /// Place of what the first start creates.
-    pub first_place: Place,
+    pub first_place: LocationName,
 }
 
 /// Reconciles the engine with the catalog. On return the intended state is in force.
 pub(crate) async fn recover(
     context: &Arc<JobContext>,
-    loaded: &Loaded,
+    loaded: &CatalogContents,
     rng: &dyn Rng,
     device_bytes: u64,
-    how: How,
+    how: StartMode,
 ) -> Result<Rebuilt, OpenError> {
-    let engine = context.ask(|node| node.volumes()).await;
+    let engine = context.call_node(|node| node.volumes()).await;
     let engine = engine.map_err(|e| OpenError::Backend(e.to_string()))?;
     let fresh = !context
         .store
@@ -100,7 +100,7 @@ async fn fit_all(context: &Arc<JobContext>) {
             )
         })
         .collect();
-    let done = context.ask(move |node| {
+    let done = context.call_node(move |node| {
         for (key, bytes) in wanted {
             if let Err(error) = node.set_capacity(&key, bytes) {
                 tracing::error!(key, %error, "cannot set a volume's capacity");
@@ -143,7 +143,7 @@ pub(crate) async fn resume(context: &Arc<JobContext>) {
 /// that the engine did not accept.
 pub(crate) async fn tidy(context: &Arc<JobContext>) {
     resume(context).await;
-    context.settle().await;
+    context.purge_tombstones().await;
     let view = context.store.view();
     for name in view.failed.keys() {
         if view
@@ -171,7 +171,7 @@ pub(crate) async fn tidy(context: &Arc<JobContext>) {
 async fn compare(
     context: &Arc<JobContext>,
     engine: &[VolumeState],
-    loaded: &Loaded,
+    loaded: &CatalogContents,
 ) -> Result<(), OpenError> {
     let has: HashMap<&str, &VolumeState> = engine.iter().map(|v| (v.key.as_str(), v)).collect();
     let view = context.store.view();
@@ -224,7 +224,7 @@ async fn first_start(
     context: &Arc<JobContext>,
     engine: &[VolumeState],
     rng: &dyn Rng,
-    (place, device_bytes): (Place, u64),
+    (place, device_bytes): (LocationName, u64),
 ) -> Result<(), OpenError> {
     let id = || (rng.next_u64() >> 1).max(1);
     let capacity = device_bytes.div_ceil(GIB).max(1);

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
-use weir_relations::manager::{Reason, Refused};
+use weir_relations::manager::{Reason, VerbRefusal};
 
 /// gRPC's canonical codes, as far as they are used here; clients' retry logic depends on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -152,8 +152,8 @@ impl Refusal {
     }
 }
 
-impl From<Refused> for Refusal {
-    fn from(refused: Refused) -> Refusal {
+impl From<VerbRefusal> for Refusal {
+    fn from(refused: VerbRefusal) -> Refusal {
         let (status, reason) = match refused.reason {
             Reason::NotFound => (Status::NotFound, "NOT_FOUND"),
             Reason::Duplicate => (Status::AlreadyExists, "ALREADY_EXISTS"),

@@ -13,7 +13,7 @@
 
 use crate::accept::Inputs;
 use crate::backups::DELETION_FAILED;
-use crate::jobs::{JobContext, Place};
+use crate::jobs::{JobContext, LaneTicket};
 use crate::model::{
     Actor, Backup, Extra, Labels, Operation, Period, Role, Run, Runs, SNAPMIRROR_LABEL, State,
     Volume,
@@ -70,7 +70,7 @@ impl Schedules {
     pub async fn run(self: Arc<Self>) {
         let mut looked = None;
         loop {
-            let minute = self.clock.now().secs.div_euclid(60);
+            let minute = self.clock.current_time().secs.div_euclid(60);
             if looked != Some(minute) {
                 looked = Some(minute);
                 Arc::clone(&self).look().await;
@@ -82,7 +82,7 @@ impl Schedules {
     /// Takes due snapshots, and deletes those in excess. Returns when that is done.
     pub async fn look(self: Arc<Self>) {
         let _turn = self.turn.lock().await;
-        let now = self.clock.now().secs;
+        let now = self.clock.current_time().secs;
         let view = self.context.store.view();
         let mut tasks = JoinSet::new();
         for (n, volume) in view.volumes.values().enumerate() {
@@ -97,14 +97,14 @@ impl Schedules {
             if volume.snapshot_policy.is_none() || waits {
                 continue;
             }
-            let rules = policy::of(volume);
+            let rules = policy::volume_rules(volume);
             let wants = |period: &Period, wanted: Wants| {
                 let rule = rules.get(period);
                 rule.map(|rule| policy::wants(rule, &volume.snapshot_runs, *period, now))
                     == Some(wanted)
             };
             if rules.keys().any(|period| wants(period, Wants::Settling)) {
-                self.settle(&volume.name, now).await;
+                self.store_corrected_times(&volume.name, now).await;
             }
             let due: Vec<Period> = rules
                 .keys()
@@ -142,8 +142,8 @@ impl Schedules {
     }
 
     /// Stores corrected times; if that fails, the next minute retries.
-    async fn settle(&self, volume: &VolumeName, now: i64) {
-        let settled = self.note(volume, |_, volume| policy::settle(volume, now));
+    async fn store_corrected_times(&self, volume: &VolumeName, now: i64) {
+        let settled = self.note(volume, |_, volume| policy::correct_times(volume, now));
         if let Err(why) = settled.await {
             tracing::info!(%why, "catalog unavailable; left for the next start");
         }
@@ -304,7 +304,10 @@ impl Schedules {
             return Ok(());
         };
         // In the order in which they were taken, which may differ from the clock's.
-        let all = self.context.ask(move |node| node.snapshots(&key)).await;
+        let all = self
+            .context
+            .call_node(move |node| node.snapshots(&key))
+            .await;
         for snapshot in all.unwrap_or_default() {
             let Some(name) = ours.get(snapshot.name.as_str()).filter(|_| over > 0) else {
                 continue;
@@ -337,7 +340,10 @@ impl Schedules {
         Ok(())
     }
 
-    async fn accepted(&self, mutation: Mutation) -> Result<(Operation, Option<Place>), Refusal> {
+    async fn accepted(
+        &self,
+        mutation: Mutation,
+    ) -> Result<(Operation, Option<LaneTicket>), Refusal> {
         let actor = Actor {
             name: "schedule".into(),
             role: Role::Editor,

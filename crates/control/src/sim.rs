@@ -3,7 +3,7 @@
 
 use crate::backend::{
     Backend, BackendError, BackupSpec, BackupState, Capacity, DomainSpec, ExportSpec, Facts, Point,
-    Publication, SnapshotIdentity, SnapshotState, TakenSnapshot, Throttled, VolumeSpec,
+    Publication, SnapshotIdentity, SnapshotState, TakenSnapshot, ThrottleState, VolumeSpec,
     VolumeState,
 };
 use parking_lot::{Condvar, Mutex};
@@ -53,7 +53,7 @@ pub enum Fault {
 
 /// Sum of the publications so far.
 #[derive(Clone, Debug, Default)]
-pub struct Published {
+pub struct PublishedState {
     /// Every volume that is served, sorted by key.
     pub exports: Vec<Arc<ExportSpec>>,
     /// Limits of pools and volumes.
@@ -61,14 +61,14 @@ pub struct Published {
 }
 
 #[derive(Clone, Default)]
-struct Serving {
+struct ServingState {
     generation: u64,
     exports: BTreeMap<Arc<str>, Arc<ExportSpec>>,
     pools: BTreeMap<u64, PoolPlan>,
     volumes: BTreeMap<u64, VolumePlan>,
 }
 
-impl Serving {
+impl ServingState {
     fn take_in(&mut self, next: &Publication) {
         if next.whole {
             self.exports.clear();
@@ -99,8 +99,8 @@ impl Serving {
         }
     }
 
-    fn whole(&self) -> Published {
-        Published {
+    fn whole(&self) -> PublishedState {
+        PublishedState {
             exports: self.exports.values().cloned().collect(),
             plan: Plan {
                 generation: self.generation,
@@ -119,11 +119,11 @@ struct State {
     passing: BTreeMap<String, SimVolume>,
     point: u64,
     durable: u64,
-    throttled: BTreeMap<String, Throttled>,
+    throttled: BTreeMap<String, ThrottleState>,
     next: u64,
     time: i128,
     faults: Vec<(&'static str, Fault)>,
-    published: Option<Serving>,
+    published: Option<ServingState>,
     last: Option<Arc<Publication>>,
     publications: u64,
     calls: u64,
@@ -208,13 +208,13 @@ impl SimBackend {
     }
 
     /// Returns every volume of the node, by key.
-    pub fn all(&self) -> BTreeMap<String, SimVolume> {
+    pub fn list_volumes(&self) -> BTreeMap<String, SimVolume> {
         self.lock().volumes.clone()
     }
 
     /// Returns the published state.
-    pub fn published(&self) -> Option<Published> {
-        self.lock().published.as_ref().map(Serving::whole)
+    pub fn published(&self) -> Option<PublishedState> {
+        self.lock().published.as_ref().map(ServingState::whole)
     }
 
     /// Returns the last publication.
@@ -236,7 +236,7 @@ impl SimBackend {
     }
 
     /// Makes the node report that a volume's requests are throttled.
-    pub fn throttle(&self, key: &str, throttled: Throttled) {
+    pub fn throttle(&self, key: &str, throttled: ThrottleState) {
         self.lock().throttled.insert(key.to_owned(), throttled);
     }
 
@@ -352,7 +352,7 @@ impl SimBackend {
         Err(BackendError::Failed("killed".to_owned()))
     }
 
-    fn at<T>(
+    fn call_on_volume<T>(
         &self,
         name: &'static str,
         key: &str,
@@ -416,7 +416,7 @@ impl Backend for SimBackend {
         found.ok_or_else(|| BackendError::NotFound(format!("volume {key}")))
     }
 
-    fn throttled(&self, key: &str) -> Result<Throttled, BackendError> {
+    fn throttled(&self, key: &str) -> Result<ThrottleState, BackendError> {
         let state = self.lock();
         Ok(state.throttled.get(key).cloned().unwrap_or_default())
     }
@@ -496,7 +496,7 @@ impl Backend for SimBackend {
     }
 
     fn set_capacity(&self, key: &str, capacity: Capacity) -> Result<(), BackendError> {
-        self.at("set_capacity", key, |volume, _| {
+        self.call_on_volume("set_capacity", key, |volume, _| {
             volume.capacity = capacity.bytes;
             volume.reserve = capacity.reserve;
             Ok(())
@@ -504,7 +504,7 @@ impl Backend for SimBackend {
     }
 
     fn set_root_mode(&self, key: &str, mode: u32) -> Result<(), BackendError> {
-        self.at("set_root_mode", key, |volume, _| {
+        self.call_on_volume("set_root_mode", key, |volume, _| {
             volume.mode = mode;
             Ok(())
         })
@@ -522,7 +522,7 @@ impl Backend for SimBackend {
         name: &str,
         label: &str,
     ) -> Result<TakenSnapshot, BackendError> {
-        self.at("snapshot_create", key, |volume, created| {
+        self.call_on_volume("snapshot_create", key, |volume, created| {
             if let Some(found) = volume.snapshots.iter_mut().find(|s| s.name == name) {
                 label.clone_into(&mut found.label);
                 return Ok(TakenSnapshot {
@@ -550,7 +550,7 @@ impl Backend for SimBackend {
     }
 
     fn snapshot_rename(&self, key: &str, from: &str, to: &str) -> Result<(), BackendError> {
-        self.at("snapshot_rename", key, |volume, _| {
+        self.call_on_volume("snapshot_rename", key, |volume, _| {
             let there = volume.snapshots.iter().any(|s| s.name == to);
             match volume.snapshots.iter_mut().find(|s| s.name == from) {
                 Some(_) if there => Err(BackendError::Precondition(format!("there is a {to}"))),
@@ -565,7 +565,7 @@ impl Backend for SimBackend {
     }
 
     fn snapshot_label(&self, key: &str, name: &str, label: &str) -> Result<(), BackendError> {
-        self.at("snapshot_label", key, |volume, _| {
+        self.call_on_volume("snapshot_label", key, |volume, _| {
             match volume.snapshots.iter_mut().find(|s| s.name == name) {
                 Some(found) => {
                     label.clone_into(&mut found.label);
@@ -577,7 +577,7 @@ impl Backend for SimBackend {
     }
 
     fn snapshot_delete(&self, key: &str, name: &str) -> Result<(), BackendError> {
-        self.at("snapshot_delete", key, |volume, _| {
+        self.call_on_volume("snapshot_delete", key, |volume, _| {
             if volume.snapshots.iter().any(|s| s.name == name && s.busy) {
                 return Err(BackendError::Precondition(format!("{name} is in use")));
             }
@@ -587,14 +587,14 @@ impl Backend for SimBackend {
     }
 
     fn split(&self, key: &str) -> Result<(), BackendError> {
-        self.at("split", key, |volume, _| {
+        self.call_on_volume("split", key, |volume, _| {
             volume.shared = volume.shared.map(|left| left.min(2));
             Ok(())
         })
     }
 
     fn revert(&self, key: &str, snapshot: &str) -> Result<(), BackendError> {
-        self.at("revert", key, |volume, _| {
+        self.call_on_volume("revert", key, |volume, _| {
             let Some(at) = volume.snapshots.iter().position(|s| s.name == snapshot) else {
                 return Err(BackendError::NotFound(format!("snapshot {snapshot}")));
             };
@@ -690,7 +690,7 @@ impl Backend for SimBackend {
         self.call("publish", |state| {
             state
                 .published
-                .get_or_insert_with(Serving::default)
+                .get_or_insert_with(ServingState::default)
                 .take_in(&publication);
             for (key, text) in &publication.annotations {
                 if let Some(volume) = state.volumes.get_mut(&**key) {

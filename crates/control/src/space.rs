@@ -49,7 +49,7 @@ impl Usage {
             return sizes.get(name).copied().unwrap_or(0);
         }
         let of = key.to_owned();
-        let all = context.ask(move |node| node.snapshots(&of)).await;
+        let all = context.call_node(move |node| node.snapshots(&of)).await;
         let each = all.unwrap_or_default().into_iter();
         let sizes: Sizes = Arc::new(each.map(|s| (s.name, s.used)).collect());
         let mut kept = self.snapshots.lock();

@@ -16,7 +16,7 @@
 //! the view is refused (each change knows the epoch that it was made in). The head is reloaded from
 //! the catalog, with the lazily durable changes that still wait to be written.
 
-use crate::catalog::{AuditEntry, Catalog, CatalogError, KNOWN, Loaded, Write, refused};
+use crate::catalog::{AuditEntry, Catalog, CatalogContents, CatalogError, KNOWN, Write, refused};
 use crate::levels::Levels;
 use crate::model::{
     ActiveDirectory, Actor, Backup, BackupPolicy, BackupVault, Operation, Outcome, Pool, Snapshot,
@@ -69,19 +69,19 @@ struct Head {
 
 /// Changed resources that the data path sees: only their names, the view has their state.
 #[derive(Debug, Default)]
-pub(crate) struct Changed {
+pub(crate) struct ChangedResources {
     /// True if anything may have changed: the sets are not complete.
     pub all: bool,
     pub pools: BTreeSet<Name>,
     pub volumes: BTreeSet<VolumeName>,
 }
 
-impl Changed {
+impl ChangedResources {
     /// Returns a value that covers any change.
-    pub fn everything() -> Changed {
-        Changed {
+    pub fn everything() -> ChangedResources {
+        ChangedResources {
             all: true,
-            ..Changed::default()
+            ..ChangedResources::default()
         }
     }
 
@@ -90,7 +90,7 @@ impl Changed {
         !self.all && self.pools.is_empty() && self.volumes.len() <= most
     }
 
-    fn extend(&mut self, more: Changed) {
+    fn extend(&mut self, more: ChangedResources) {
         self.all |= more.all;
         self.pools.extend(more.pools);
         self.volumes.extend(more.volumes);
@@ -98,17 +98,17 @@ impl Changed {
 }
 
 /// An accepted change that is being written to the catalog.
-struct Staged {
+struct StagedChange {
     epoch: u64,
     writes: Vec<Write>,
     lazily_durable: bool,
     view: Box<View>,
-    changed: Changed,
+    changed: ChangedResources,
     reply: oneshot::Sender<Result<(), Refusal>>,
 }
 
 enum Message {
-    Change(Staged),
+    Change(StagedChange),
     /// Replies when all waiting changes have been written.
     Drain(oneshot::Sender<()>),
     Close(oneshot::Sender<()>),
@@ -119,12 +119,12 @@ pub(crate) struct Transaction<'h> {
     pub view: View,
     pub now: Stamp,
     writes: Vec<Write>,
-    changed: Changed,
+    changed: ChangedResources,
     lazily_durable: bool,
-    head: Ended<'h>,
+    head: HeadMut<'h>,
 }
 
-struct Ended<'h> {
+struct HeadMut<'h> {
     ended: &'h mut VecDeque<Name>,
     seq: &'h mut i64,
     audited: &'h mut i64,
@@ -396,7 +396,7 @@ pub(crate) struct Store {
     head: Mutex<Head>,
     view: ArcSwap<View>,
     /// Changes of the view since the last publication took them.
-    changed: Mutex<Changed>,
+    changed: Mutex<ChangedResources>,
     revision: watch::Sender<u64>,
     queue: mpsc::UnboundedSender<Message>,
 }
@@ -410,7 +410,7 @@ impl Store {
         owner: String,
         clock: Arc<dyn weir_base::Clock>,
         copy: Option<Arc<dyn CatalogCopy>>,
-    ) -> Result<(Arc<Store>, Loaded), CatalogError> {
+    ) -> Result<(Arc<Store>, CatalogContents), CatalogError> {
         catalog.own(&owner).await?;
         let loaded = catalog.load(KNOWN).await?;
         let levels = Arc::new(levels);
@@ -425,7 +425,7 @@ impl Store {
             owner,
             clock,
             view: ArcSwap::from_pointee(view.clone()),
-            changed: Mutex::new(Changed::everything()),
+            changed: Mutex::new(ChangedResources::everything()),
             revision: watch::Sender::new(view.revision),
             head: Mutex::new(Head {
                 view,
@@ -448,7 +448,7 @@ impl Store {
     }
 
     /// Returns the view, and its changes since the last call.
-    pub fn take_changed(&self) -> (Arc<View>, Changed) {
+    pub fn take_changed(&self) -> (Arc<View>, ChangedResources) {
         let mut changed = self.changed.lock();
         (self.view(), std::mem::take(&mut *changed))
     }
@@ -487,11 +487,11 @@ impl Store {
         let (mut ended, mut seq, mut audited) = (VecDeque::new(), 0, 0);
         f(&mut Transaction {
             view,
-            now: self.clock.now().into(),
+            now: self.clock.current_time().into(),
             writes: Vec::new(),
-            changed: Changed::default(),
+            changed: ChangedResources::default(),
             lazily_durable: false,
-            head: Ended {
+            head: HeadMut {
                 ended: &mut ended,
                 seq: &mut seq,
                 audited: &mut audited,
@@ -526,11 +526,11 @@ impl Store {
         } = &mut *head;
         let mut tx = Transaction {
             view: view.clone(),
-            now: self.clock.now().into(),
+            now: self.clock.current_time().into(),
             writes: Vec::new(),
-            changed: Changed::default(),
+            changed: ChangedResources::default(),
             lazily_durable: false,
-            head: Ended {
+            head: HeadMut {
                 ended,
                 seq,
                 audited,
@@ -548,7 +548,7 @@ impl Store {
         *view = next.clone();
         let (reply, receive) = oneshot::channel();
         let generation = next.generation;
-        let message = Message::Change(Staged {
+        let message = Message::Change(StagedChange {
             epoch: *epoch,
             writes,
             lazily_durable,
@@ -655,7 +655,7 @@ impl Store {
                     head.seq = head.seq.max(loaded.last_audit);
                     head.broken = None;
                     drop(head);
-                    self.show(view, Changed::everything());
+                    self.show(view, ChangedResources::everything());
                     return;
                 }
                 Err(error) => {
@@ -666,7 +666,7 @@ impl Store {
         }
     }
 
-    fn show(&self, view: View, more: Changed) {
+    fn show(&self, view: View, more: ChangedResources) {
         let revision = view.revision;
         {
             // Under one lock with the view: a caller that takes the changes gets the view that has
@@ -740,9 +740,9 @@ impl Writer {
 
     /// Applies a batch to the view, and writes it to the catalog if a part of it has to be durable
     /// or waiting changes are `due`. Returns `false` if the head has to be reloaded.
-    async fn commit(&mut self, store: &Store, batch: Vec<Staged>, due: bool) -> bool {
+    async fn commit(&mut self, store: &Store, batch: Vec<StagedChange>, due: bool) -> bool {
         let epoch = store.head.lock().epoch;
-        let (mut current, stale): (Vec<Staged>, Vec<Staged>) =
+        let (mut current, stale): (Vec<StagedChange>, Vec<StagedChange>) =
             batch.into_iter().partition(|staged| staged.epoch == epoch);
         for staged in stale {
             // The caller may have stopped waiting.
@@ -777,7 +777,7 @@ impl Writer {
         }
         let refusal = match result {
             Ok(()) => {
-                let mut changed = Changed::default();
+                let mut changed = ChangedResources::default();
                 for staged in &mut current {
                     changed.extend(std::mem::take(&mut staged.changed));
                 }
@@ -823,7 +823,7 @@ fn overtaken() -> Refusal {
 fn assemble(
     levels: &Arc<Levels>,
     instance_addresses: Option<AddressBlock>,
-    loaded: &Loaded,
+    loaded: &CatalogContents,
 ) -> (View, VecDeque<Name>) {
     let mut view = View {
         instance_addresses,

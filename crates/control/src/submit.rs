@@ -1,7 +1,7 @@
 //! The path of every mutation, of a user or a schedule, to a running job.
 
 use crate::accept::{self, Inputs};
-use crate::jobs::{JobContext, Place};
+use crate::jobs::{JobContext, LaneTicket};
 use crate::model::{Actor, Operation, Role};
 use crate::mutation::Mutation;
 use crate::name::{Name, Target};
@@ -83,7 +83,7 @@ pub(crate) fn operation_name(clock: &dyn Clock, rng: &dyn Rng, mutation: &Mutati
 
 /// Returns a name for an operation on `target`.
 pub(crate) fn operation_on(clock: &dyn Clock, rng: &dyn Rng, target: &Target) -> Name {
-    let at = clock.now();
+    let at = clock.current_time();
     let millis = at.secs.max(0) as u64 * 1000 + u64::from(at.nanos) / 1_000_000;
     let tail = rng.next_u64() as u32;
     target
@@ -98,7 +98,7 @@ pub(crate) async fn accepted(
     actor: &Actor,
     inputs: &Inputs,
     name: Name,
-) -> Result<(Operation, Option<Place>), Refusal> {
+) -> Result<(Operation, Option<LaneTicket>), Refusal> {
     let begun = may_change(actor).and_then(|()| {
         context.store.change(|tx| {
             let accepted = accept::apply(

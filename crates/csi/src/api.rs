@@ -220,7 +220,7 @@ fn read(mut answer: http::Response<Body>) -> Outcome<Value> {
 /// Returns a refusal in CSI's terms.
 fn refusal(error: &Value) -> Status {
     let code = error.get("code").and_then(Value::as_u64).unwrap_or(0);
-    let named = Code::named(text(error, "status"));
+    let named = Code::from_name(text(error, "status"));
     let details = error.get("details").and_then(Value::as_array);
     let mut reasons = details.into_iter().flatten().map(|d| text(d, "reason"));
     let reason = reasons.find(|r| !r.is_empty()).unwrap_or_default();

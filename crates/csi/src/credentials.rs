@@ -110,7 +110,7 @@ impl Credentials {
                 Ok(text) => Ok(Some(text.trim().to_owned())),
                 Err(e) => Err(format!("cannot read {}: {e}", path.display())),
             },
-            Credentials::Key(key) => match key.sign(clock.now().secs) {
+            Credentials::Key(key) => match key.sign(clock.current_time().secs) {
                 Some(text) => Ok(Some(text)),
                 None => Err("cannot sign with the service account's key".to_owned()),
             },

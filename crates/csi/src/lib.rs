@@ -4,7 +4,7 @@
 //! mount(8).
 //!
 //! - [`server`]: the socket; [`messages`], [`requests`], [`status`]: calls as values and back;
-//! - [`identity`], [`controller`], [`node`]: CSI's services;
+//! - [`identity`], [`mod@controller`], [`node`]: CSI's services;
 //! - [`api`], [`credentials`]: the server; [`names`], [`parameters`]: CSI's words in its terms;
 //! - [`mounts`]: sources and options of mounts; [`inflight`]: one operation at a time.
 

@@ -75,7 +75,7 @@ fn at_host(source: &str, host: Option<&str>) -> String {
 
 /// A mount that is to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct MountSpec {
     /// The type for mount(8): `nfs` or `cifs`.
     pub kind: &'static str,
     /// The source.
@@ -84,13 +84,13 @@ pub struct Wanted {
     pub options: Vec<String>,
 }
 
-impl Wanted {
+impl MountSpec {
     /// Returns the mount of a volume by its context, as a use of it asks for: SMB where the type of
     /// file system says so or nothing else is served, NFSv3 where an option says so.
     ///
     /// # Errors
     /// INVALID_ARGUMENT: the volume is not served so.
-    pub fn of(context: &Texts, mount: &Mount) -> Outcome<Wanted> {
+    pub fn from_context(context: &Texts, mount: &Mount) -> Outcome<MountSpec> {
         let has = |name: &str| context.contains_key(&format!("{name}Source"));
         let three = mount
             .mount_flags
@@ -120,7 +120,7 @@ impl Wanted {
             )));
         };
         let advised = field("Options").map_or("", String::as_str);
-        Ok(Wanted {
+        Ok(MountSpec {
             kind: if name == "smb" { "cifs" } else { "nfs" },
             source: source.clone(),
             options: options(advised, &mount.mount_flags),
@@ -167,7 +167,7 @@ impl Host {
     ///
     /// # Errors
     /// INVALID_ARGUMENT: SMB without a user. INTERNAL: mount(8) fails.
-    pub fn mount(&self, wanted: &Wanted, at: &Path, secrets: &Texts) -> Outcome<()> {
+    pub fn mount(&self, wanted: &MountSpec, at: &Path, secrets: &Texts) -> Outcome<()> {
         let mut options = wanted.options.clone();
         let folder = self
             .root
@@ -403,7 +403,8 @@ mod tests {
                 fs_type: kind.to_owned(),
                 mount_flags: flags.iter().map(|f| (*f).to_owned()).collect(),
             };
-            Wanted::of(&context, &mount).map(|w| (w.kind, w.source, w.options.join(",")))
+            MountSpec::from_context(&context, &mount)
+                .map(|w| (w.kind, w.source, w.options.join(",")))
         };
         let nfs = |options: &str| Ok(("nfs", "10.0.0.1:/v".to_owned(), options.to_owned()));
         assert_eq!(of("", &[]), nfs("vers=4.2,hard,port=9"));
@@ -420,7 +421,7 @@ mod tests {
             ))
         );
         assert_eq!(of("ext4", &[]).unwrap_err().code, Code::InvalidArgument);
-        let none = Wanted::of(&Texts::new(), &Mount::default()).unwrap_err();
+        let none = MountSpec::from_context(&Texts::new(), &Mount::default()).unwrap_err();
         assert!(none.message.contains("not served"), "{}", none.message);
     }
 

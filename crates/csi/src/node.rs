@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::identity::LOCATION_KEY;
 use crate::inflight::InFlight;
-use crate::mounts::{Entry, Host, Wanted, table};
+use crate::mounts::{Entry, Host, MountSpec, table};
 use crate::requests::{OfNode, read};
 use crate::status::{Code, Outcome, Status};
 
@@ -76,7 +76,7 @@ impl Node {
         let at = OfNode::required("staging_target_path", &request.staging_target_path)?;
         let mount = request.capability()?.mount.clone().unwrap_or_default();
         let _operation = self.in_flight.begin(at)?;
-        let wanted = Wanted::of(&request.volume_context, &mount)?;
+        let wanted = MountSpec::from_context(&request.volume_context, &mount)?;
         let at = Path::new(at);
         self.make_folder(at)?;
         match self.host.mounted(at)? {

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use crate::status::Code;
 
-    fn of(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    fn make_parameters(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         let pairs = pairs.iter();
         pairs
             .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_class_becomes_fields_of_the_volume() {
-        let read = Parameters::read(&of(&[
+        let read = Parameters::read(&make_parameters(&[
             ("pool", "fast"),
             ("protocols", "nfsv4"),
             ("throughput", "64"),
@@ -253,9 +253,9 @@ mod tests {
                 },
             })
         );
-        let plain = Parameters::read(&of(&[])).unwrap();
+        let plain = Parameters::read(&make_parameters(&[])).unwrap();
         assert_eq!(plain.protocols, ["NFSV3", "NFSV4"]);
-        let smb = Parameters::read(&of(&[("protocols", "smb")])).unwrap();
+        let smb = Parameters::read(&make_parameters(&[("protocols", "smb")])).unwrap();
         assert_eq!((smb.protocols, smb.fields.len()), (vec!["SMB"], 0));
     }
 
@@ -274,11 +274,11 @@ mod tests {
             ("snapshotDirectory", "maybe"),
             ("unixPermissions", "0888"),
         ] {
-            let refused = Parameters::read(&of(&[(name, value)])).unwrap_err();
+            let refused = Parameters::read(&make_parameters(&[(name, value)])).unwrap_err();
             assert_eq!(refused.code, Code::InvalidArgument);
             assert!(refused.message.contains(name), "{}", refused.message);
         }
-        let mutable = |name, value| Parameters::mutable(&of(&[(name, value)]));
+        let mutable = |name, value| Parameters::mutable(&make_parameters(&[(name, value)]));
         assert_eq!(
             Value::Object(mutable("throughput", "128").unwrap()),
             json!({"throughputMibps": 128})

@@ -83,7 +83,7 @@ impl Capability {
     }
 
     /// Returns the capability as it was given.
-    pub fn shown(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let mount = self
             .mount
             .as_ref()

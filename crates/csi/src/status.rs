@@ -21,7 +21,7 @@ pub enum Code {
 
 impl Code {
     /// Returns the code of a name, such as `NOT_FOUND`.
-    pub fn named(name: &str) -> Option<Code> {
+    pub fn from_name(name: &str) -> Option<Code> {
         use Code::*;
         Some(match name {
             "INVALID_ARGUMENT" => InvalidArgument,

@@ -65,7 +65,7 @@ impl Lines {
     }
 
     /// A line as it is now, by its number from 1; added lines count on.
-    fn at(&mut self, line: usize) -> Option<&mut String> {
+    fn line_mut(&mut self, line: usize) -> Option<&mut String> {
         let index = line.checked_sub(1)?;
         match index.checked_sub(self.new.len()) {
             None => self.new.get_mut(index)?.as_mut(),
@@ -161,7 +161,7 @@ impl Draft<'_> {
             Edit::DropLine { file, line } => self.file(file).drop(*line),
             Edit::DropOption { file, line, name } => {
                 let lines = self.file(file);
-                let Some(text) = lines.at(*line) else {
+                let Some(text) = lines.line_mut(*line) else {
                     return;
                 };
                 let words: Vec<&str> = text
@@ -175,7 +175,7 @@ impl Draft<'_> {
                 }
             }
             Edit::Unquote { file, line } => {
-                if let Some(text) = self.file(file).at(*line) {
+                if let Some(text) = self.file(file).line_mut(*line) {
                     *text = text.trim().trim_matches(QUOTES).to_owned();
                 }
             }
@@ -190,7 +190,7 @@ impl Draft<'_> {
                 for setting in all.iter().filter(|s| s.in_force() && s.name == full) {
                     found = true;
                     if setting.value != *value
-                        && let Some(text) = self.file(&setting.file).at(setting.line)
+                        && let Some(text) = self.file(&setting.file).line_mut(setting.line)
                     {
                         let old = format!("{name}={}", setting.value);
                         *text = replace_word(text, &old, &format!("{name}={value}"));
@@ -215,7 +215,7 @@ impl Draft<'_> {
                 for setting in all.iter().filter(|s| s.in_force() && s.name == *name) {
                     found = true;
                     if setting.value != *value
-                        && let Some(text) = self.file(&setting.file).at(setting.line)
+                        && let Some(text) = self.file(&setting.file).line_mut(setting.line)
                         && let Some((key, _)) = text.split_once('=')
                     {
                         *text = format!("{}= {value}", key.trim_end().to_owned() + " ");
@@ -238,7 +238,7 @@ impl Draft<'_> {
 
     /// Gives a line of fstab other options.
     pub fn fstab_options(&mut self, line: usize, options: &str) {
-        if let Some(text) = self.file("/etc/fstab").at(line) {
+        if let Some(text) = self.file("/etc/fstab").line_mut(line) {
             *text = with_field(text, 3, options);
         }
     }
@@ -279,7 +279,7 @@ impl Lines {
         let mut inside = false;
         let mut head_at = None;
         for number in 1..=self.new.len() + self.added.len() {
-            let Some(text) = self.at(number) else {
+            let Some(text) = self.line_mut(number) else {
                 continue;
             };
             if text.trim_start().starts_with('[') {
@@ -294,7 +294,7 @@ impl Lines {
                 return;
             }
         }
-        match head_at.and_then(|number| self.at(number)) {
+        match head_at.and_then(|number| self.line_mut(number)) {
             Some(text) => *text = format!("{text}\n{wanted}"),
             None => self.added.push(format!("{head}\n{wanted}")),
         }

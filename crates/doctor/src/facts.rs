@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::mountinfo;
 use crate::mountstats::{self, Connection, Operation};
-use crate::settings::{self, Setting, Wanted};
+use crate::settings::{self, FstabEntry, Setting};
 use crate::source::Source;
 
 /// A kernel's version as it is compared.
@@ -89,7 +89,7 @@ pub struct Mount {
 
 impl Mount {
     /// A line of fstab, with its options as the kernel would show them.
-    fn of_line(wanted: &Wanted) -> Mount {
+    fn of_line(wanted: &FstabEntry) -> Mount {
         let mut options = mountstats::options(&wanted.options);
         for (word, value) in [("tcp", "tcp"), ("udp", "udp"), ("rdma", "rdma")] {
             if options.contains_key(word) {
@@ -146,7 +146,7 @@ impl Mount {
     }
 
     /// Returns true if an option is set, with any value or none.
-    pub fn has(&self, option: &str) -> bool {
+    pub fn has_option(&self, option: &str) -> bool {
         self.options.contains_key(option)
     }
 
@@ -226,7 +226,7 @@ pub struct Facts {
     /// True if sysctl's settings of `sunrpc` are applied when the module is loaded.
     pub sysctl_at_load: bool,
     /// The network mounts that fstab asks for.
-    pub fstab: Vec<Wanted>,
+    pub fstab: Vec<FstabEntry>,
     /// Connections of each SMB session, by the server's address.
     pub smb_channels: BTreeMap<String, u64>,
     /// The server that was asked for.
@@ -285,7 +285,7 @@ impl Facts {
     }
 
     /// The line of fstab that asks for a mount.
-    pub fn wanted(&self, mount: &Mount) -> Option<&Wanted> {
+    pub fn wanted(&self, mount: &Mount) -> Option<&FstabEntry> {
         self.fstab
             .iter()
             .find(|wanted| wanted.point == mount.point && wanted.what == mount.what)

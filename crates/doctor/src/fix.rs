@@ -19,7 +19,7 @@ pub fn apply(source: &Source, plan: &Plan, yes: bool) -> Result<bool> {
     for file in &plan.files {
         let before = source.read(file.path.trim_start_matches('/'));
         show(file, before.is_none());
-        if !yes && !ask()? {
+        if !yes && !confirm_write()? {
             println!("left alone");
             continue;
         }
@@ -40,7 +40,7 @@ fn show(file: &FileFix, new: bool) {
     }
 }
 
-fn ask() -> Result<bool> {
+fn confirm_write() -> Result<bool> {
     if !std::io::stdin().is_terminal() {
         bail!("--fix asks before each file, and there is no terminal; --yes answers");
     }

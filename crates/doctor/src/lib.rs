@@ -64,7 +64,7 @@ pub fn diagnose(
     if let Some(server) = server {
         facts.only_server(server)?;
     }
-    let findings = rules::all(&facts);
+    let findings = rules::collect_findings(&facts);
     let plan = plan::plan(source, &facts, &findings);
     Ok((facts, findings, plan))
 }

@@ -3,7 +3,7 @@
 
 /// A mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mounted {
+pub struct MountEntry {
     /// Device number, as `major:minor`.
     pub device: String,
     /// Path of the mount point.
@@ -19,18 +19,18 @@ pub struct Mounted {
 }
 
 /// Lines that are not of the format are left out.
-pub fn parse(text: &str) -> Vec<Mounted> {
+pub fn parse(text: &str) -> Vec<MountEntry> {
     text.lines().filter_map(line).collect()
 }
 
-fn line(line: &str) -> Option<Mounted> {
+fn line(line: &str) -> Option<MountEntry> {
     // Optional fields come before the dash, any number of them.
     let (before, after) = line.split_once(" - ")?;
     let mut before = before.split(' ').skip(2);
     let (device, _root, point) = (before.next()?, before.next()?, before.next()?);
     let flags = before.next().unwrap_or_default().to_owned();
     let mut after = after.split(' ');
-    Some(Mounted {
+    Some(MountEntry {
         device: device.to_owned(),
         point: unescape(point),
         kind: after.next()?.to_owned(),

@@ -194,7 +194,7 @@ fn in_force(mount: &Mount) -> String {
             all.push(flag);
         }
     }
-    if !mount.has("nolock")
+    if !mount.has_option("nolock")
         && let Some(kept) = mount.options.get("local_lock").filter(|l| *l != "none")
     {
         all.push(format!("local_lock={kept}"));

@@ -5,7 +5,7 @@ use crate::source::Source;
 
 /// Place of a file, as the program that it is meant for sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum FileVisibility {
     /// The program reads the file.
     Read,
     /// The program ignores the file: its name does not end in `.conf` (sysctl.d(5), modprobe.d(5)).
@@ -28,19 +28,19 @@ pub struct Setting {
     /// True if quotation marks around the line make it void.
     pub quoted: bool,
     /// Place of the file.
-    pub place: Place,
+    pub place: FileVisibility,
 }
 
 impl Setting {
     /// Returns true if the line has an effect.
     pub fn in_force(&self) -> bool {
-        self.place == Place::Read && !self.quoted
+        self.place == FileVisibility::Read && !self.quoted
     }
 }
 
 /// A line of fstab that mounts over NFS or SMB.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct FstabEntry {
     /// Number of the line, from 1.
     pub line: usize,
     /// Source to mount: `server:/share` or `//server/share`.
@@ -77,9 +77,9 @@ const COPIES: &[&str] = &[
 
 /// The files of `folder` behind all links, each once, with whether its program reads it. Copies are
 /// left out.
-fn files(source: &Source, folder: &str) -> Vec<(String, Place)> {
+fn files(source: &Source, folder: &str) -> Vec<(String, FileVisibility)> {
     let named = source.matching(&format!("{folder}/*")).into_iter();
-    let mut all: Vec<(String, Place)> = Vec::new();
+    let mut all: Vec<(String, FileVisibility)> = Vec::new();
     let (read, others): (Vec<String>, Vec<String>) =
         named.partition(|path| path.ends_with(".conf"));
     let copy = |path: &String| {
@@ -90,9 +90,9 @@ fn files(source: &Source, folder: &str) -> Vec<(String, Place)> {
                 .iter()
                 .any(|part| name.contains(part))
     };
-    let read = read.into_iter().map(|path| (path, Place::Read));
+    let read = read.into_iter().map(|path| (path, FileVisibility::Read));
     let others = others.into_iter().filter(|path| !copy(path));
-    for (path, place) in read.chain(others.map(|path| (path, Place::Suffix))) {
+    for (path, place) in read.chain(others.map(|path| (path, FileVisibility::Suffix))) {
         let real = source.real(&path);
         if !all.iter().any(|(other, _)| *other == real) {
             all.push((real, place));
@@ -106,7 +106,7 @@ pub fn sysctl(source: &Source) -> Vec<Setting> {
     let mut files = files(source, "etc/sysctl.d");
     let main = source.real("etc/sysctl.conf");
     files.retain(|(path, _)| *path != main);
-    files.push((main, Place::Read));
+    files.push((main, FileVisibility::Read));
     let mut all = Vec::new();
     for (file, place) in files {
         for (line, text) in lines(source, &file) {
@@ -130,7 +130,10 @@ pub fn sysctl(source: &Source) -> Vec<Setting> {
 /// misprints the folder's name.
 pub fn modules(source: &Source) -> Vec<Setting> {
     let mut files = files(source, "etc/modprobe.d");
-    files.push((source.real("etc/modprobe/d/nfsclient/conf"), Place::Nowhere));
+    files.push((
+        source.real("etc/modprobe/d/nfsclient/conf"),
+        FileVisibility::Nowhere,
+    ));
     let mut all = Vec::new();
     for (file, place) in files {
         for (line, text) in lines(source, &file) {
@@ -166,18 +169,18 @@ pub fn sysctl_at_load(source: &Source) -> bool {
     ["etc/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d"]
         .iter()
         .flat_map(|folder| files(source, folder))
-        .filter(|(_, place)| *place == Place::Read)
+        .filter(|(_, place)| *place == FileVisibility::Read)
         .flat_map(|(file, _)| lines(source, &file))
         .any(|(_, line)| line.starts_with("install sunrpc ") && line.contains("sysctl"))
 }
 
 /// Returns the mounts over the network that fstab asks for.
-pub fn fstab(source: &Source) -> Vec<Wanted> {
+pub fn fstab(source: &Source) -> Vec<FstabEntry> {
     let wanted = |(line, text): (usize, String)| {
         let mut words = text.split_whitespace();
         let (what, point, kind) = (words.next()?, words.next()?, words.next()?);
         let point = crate::mountinfo::unescape(point);
-        matches!(kind, "nfs" | "nfs4" | "cifs" | "smb3").then(|| Wanted {
+        matches!(kind, "nfs" | "nfs4" | "cifs" | "smb3").then(|| FstabEntry {
             line,
             what: crate::mountinfo::unescape(what),
             point: match point.trim_end_matches('/') {

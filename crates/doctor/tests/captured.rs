@@ -55,11 +55,15 @@ fn one<'f>(findings: &'f [Finding], rule: &str, subject: &str) -> &'f Finding {
 fn what_protection_costs_is_a_hint_about_the_mounts_that_have_it() {
     let mut facts = facts("debian-12-linux-6.1");
     assert_eq!(facts.mounts[1].options["sec"], "sys");
-    assert!(rules::all(&facts).iter().all(|f| f.rule != "protection"));
+    assert!(
+        rules::collect_findings(&facts)
+            .iter()
+            .all(|f| f.rule != "protection")
+    );
     for (flavour, what) in [("krb5i", "summed"), ("krb5p", "encrypted")] {
         let options = &mut facts.mounts[1].options;
         options.insert("sec".to_owned(), flavour.to_owned());
-        let found = rules::all(&facts);
+        let found = rules::collect_findings(&facts);
         let hint = one(&found, "protection", "/m2");
         assert_eq!(hint.severity, Severity::Hint);
         assert!(hint.seen.contains(what), "{}", hint.seen);
@@ -67,7 +71,11 @@ fn what_protection_costs_is_a_hint_about_the_mounts_that_have_it() {
     }
     let options = &mut facts.mounts[1].options;
     options.insert("sec".to_owned(), "krb5".to_owned());
-    assert!(rules::all(&facts).iter().all(|f| f.rule != "protection"));
+    assert!(
+        rules::collect_findings(&facts)
+            .iter()
+            .all(|f| f.rule != "protection")
+    );
 }
 
 #[test]
@@ -79,7 +87,7 @@ fn a_kernel_that_was_captured() {
     assert_eq!(facts.mounts[0].connections[1].most_slots, Some(200));
     assert_eq!(facts.mounts[1].protocol, Protocol::Nfs41);
     assert_eq!(facts.mounts[0].read_ahead, Some(128));
-    let found = rules::all(&facts);
+    let found = rules::collect_findings(&facts);
     assert_eq!(
         names(&found),
         [
@@ -128,7 +136,7 @@ fn more_session_slots_than_most_servers_grant_are_no_fault() {
     let mut facts = facts("debian-12-linux-6.1");
     for (set, fault) in [(64, true), (179, true), (180, false), (1024, false)] {
         facts.session_slots = Some(set);
-        let found = rules::all(&facts);
+        let found = rules::collect_findings(&facts);
         let said = found.iter().any(|f| f.rule == "session-slots");
         assert_eq!(said, fault, "{set}");
     }
@@ -137,7 +145,7 @@ fn more_session_slots_than_most_servers_grant_are_no_fault() {
 #[test]
 fn an_old_kernel_and_a_guide_taken_literally() {
     let facts = facts("rhel-8.2-linux-4.18");
-    let found = rules::all(&facts);
+    let found = rules::collect_findings(&facts);
     assert_eq!(
         names(&found),
         [
@@ -214,7 +222,7 @@ fn an_old_kernel_and_a_guide_taken_literally() {
 #[test]
 fn connections_that_an_earlier_mount_decided_on() {
     let facts = facts("ubuntu-22.04-linux-5.15");
-    let found = rules::all(&facts);
+    let found = rules::collect_findings(&facts);
     assert_eq!(
         names(&found),
         [
@@ -303,7 +311,7 @@ fn limits_are_those_of_the_source() {
     );
     assert_eq!(limits.total, stated("nfs3.project_slot_total_max"));
     assert_eq!(limits.nconnect, stated("nconnect.max"));
-    let found = rules::all(&facts("rhel-8.2-linux-4.18"));
+    let found = rules::collect_findings(&facts("rhel-8.2-linux-4.18"));
     let transfer = one(&found, "transfer-size", "/data").fix.changes[0].clone();
     assert!(
         transfer
@@ -327,7 +335,7 @@ fn limits_are_those_of_the_source() {
             .contains(&format!("retrans={}", stated("mount.retrans")))
     );
     let multichannel = one(
-        &rules::all(&facts("smb-linux-6.8")),
+        &rules::collect_findings(&facts("smb-linux-6.8")),
         "multichannel",
         "/projects",
     )
@@ -346,7 +354,7 @@ fn limits_are_those_of_the_source() {
 fn smb_mounts() {
     let new = facts("smb-linux-6.8");
     assert!(new.mounts.iter().all(|m| m.protocol == Protocol::Smb));
-    let found = rules::all(&new);
+    let found = rules::collect_findings(&new);
     assert_eq!(
         names(&found),
         [
@@ -381,7 +389,7 @@ fn smb_mounts() {
         plan.commands
     );
     let old = facts("smb-linux-5.4");
-    let found = rules::all(&old);
+    let found = rules::collect_findings(&old);
     assert_eq!(
         names(&found),
         [("multichannel", "/data"), ("smb-dialect", "/data")]
@@ -398,7 +406,7 @@ fn smb_mounts() {
 fn a_tuned_client_has_nothing_to_improve() {
     let facts = facts("tuned-linux-6.8");
     assert_eq!(facts.mounts.len(), 2);
-    assert_eq!(names(&rules::all(&facts)), []);
+    assert_eq!(names(&rules::collect_findings(&facts)), []);
     let mut text = Vec::new();
     report::text(&mut text, &facts, &[], &Plan::default()).unwrap();
     assert!(
@@ -411,7 +419,7 @@ fn a_tuned_client_has_nothing_to_improve() {
 #[test]
 fn a_machine_without_mounts() {
     let facts = facts("no-mounts-linux-6.12");
-    assert_eq!(names(&rules::all(&facts)), []);
+    assert_eq!(names(&rules::collect_findings(&facts)), []);
     assert!(facts.clone().only_server("nas").is_err());
 }
 
@@ -435,7 +443,7 @@ fn every_finding_can_be_acted_upon() {
         "smb-linux-5.4",
     ] {
         let facts = facts(machine);
-        let found = rules::all(&facts);
+        let found = rules::collect_findings(&facts);
         for finding in &found {
             let fix = &finding.fix;
             assert!(
@@ -468,8 +476,8 @@ fn a_captured_folder_is_read_like_the_machine() {
     Source::new(Some(from)).capture(&to).unwrap();
     let copied = Facts::read(&Source::new(Some(to.clone()))).unwrap();
     assert_eq!(
-        names(&rules::all(&copied)),
-        names(&rules::all(&facts("rhel-8.2-linux-4.18")))
+        names(&rules::collect_findings(&copied)),
+        names(&rules::collect_findings(&facts("rhel-8.2-linux-4.18")))
     );
     assert!(
         Source::new(None).capture(&to).is_err(),

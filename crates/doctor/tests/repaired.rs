@@ -132,7 +132,7 @@ fn guides_taken_literally() {
         assert!(
             paths.contains(&"/etc/sysctl.conf") && !paths.contains(&"/etc/sysctl.d/99-sysctl.conf")
         );
-        let read = |path: &str| std::fs::read_to_string(machine.at(path)).unwrap();
+        let read = |path: &str| std::fs::read_to_string(machine.resolve_path(path)).unwrap();
         assert!(read("etc/sysctl.conf").ends_with("vm.swappiness=10\n"));
         assert_eq!(read("etc/sysctl.d/70-nfs"), "vm.dirty_ratio=3\n");
         assert_eq!(
@@ -270,7 +270,7 @@ fn buffers_for_the_distance() {
         machine
     };
     let (machine, _) = repaired(&make);
-    let conf = std::fs::read_to_string(machine.at("etc/sysctl.conf")).unwrap();
+    let conf = std::fs::read_to_string(machine.resolve_path("etc/sysctl.conf")).unwrap();
     assert!(
         conf.contains("net.ipv4.tcp_rmem = 4096 131072 16777216\n")
             || conf.contains("net.ipv4.tcp_rmem = 4096 131072 "),
@@ -318,7 +318,7 @@ fn captured_with_its_links() {
         "sunrpc.max_tcp_slot_table_entries = 128\n",
     );
     machine.shell("mount /a");
-    let to = machine.at("copy");
+    let to = machine.resolve_path("copy");
     machine.source().capture(&to).unwrap();
     assert!(to.join("etc/sysctl.d/99-sysctl.conf").is_symlink());
     let (_, here, plan) = diagnose(&machine.source(), None).unwrap();

@@ -51,7 +51,7 @@ pub struct Child {
 
 /// Answer to a question about an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seen {
+pub struct InodeAnswer {
     /// The inode.
     pub node: Node,
     /// Inode that the entry names which was asked for, if there is one.
@@ -71,7 +71,7 @@ pub(crate) enum Content {
     /// The answer to a question of this number.
     Answer {
         number: u64,
-        answer: Result<Seen, Refusal>,
+        answer: Result<InodeAnswer, Refusal>,
     },
     Space(Space),
 }
@@ -162,7 +162,7 @@ fn put_node(out: &mut Vec<u8>, node: &Node) {
     out.extend_from_slice(&node.gid.to_le_bytes());
 }
 
-fn put_seen(out: &mut Vec<u8>, seen: &Seen) {
+fn put_seen(out: &mut Vec<u8>, seen: &InodeAnswer) {
     put_node(out, &seen.node);
     if let Some(child) = &seen.child {
         out.extend_from_slice(&child.ino.0.to_le_bytes());
@@ -197,10 +197,10 @@ impl Reader<'_> {
         })
     }
 
-    fn seen(&mut self) -> Option<Seen> {
+    fn seen(&mut self) -> Option<InodeAnswer> {
         let node = self.node()?;
         if self.0.is_empty() {
-            return Some(Seen { node, child: None });
+            return Some(InodeAnswer { node, child: None });
         }
         let ino = Ino(self.u64()?);
         let [directory] = self.bytes()?;
@@ -213,7 +213,7 @@ impl Reader<'_> {
             directory: directory != 0,
             node: of_child,
         };
-        Some(Seen {
+        Some(InodeAnswer {
             node,
             child: Some(child),
         })

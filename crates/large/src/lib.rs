@@ -19,6 +19,6 @@ pub mod member;
 mod names;
 mod worker;
 
-pub use frame::{Child, Node, Seen, Space};
-pub use member::{Held, Link, Member, Membership, Parts};
+pub use frame::{Child, InodeAnswer, Node, Space};
+pub use member::{Link, Member, Membership, NamesGuard, Parts};
 pub use weir_constituents::{Attributes, Constituent, ROOT, Refusal, Reply, Request};

@@ -15,7 +15,7 @@ use weir_constituents::placement::{Fill, place_directory};
 use weir_constituents::{Constituent, Protocol, Refusal, Reply, Request};
 use weir_volume::{CallKey, EngineContext, FsError, StatFs, Volume};
 
-use crate::frame::{self, Child, Content, Node, Seen, Space};
+use crate::frame::{self, Child, Content, InodeAnswer, Node, Space};
 use crate::names::{Names, Numbers};
 use crate::worker::{Inbox, Input, Worker};
 
@@ -70,7 +70,7 @@ pub(crate) struct State {
 }
 
 /// State that operations and the thread share.
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     pub(crate) parts: Parts,
     pub(crate) state: RwLock<State>,
     pub(crate) inbox: Inbox,
@@ -81,7 +81,7 @@ pub(crate) struct Shared {
     turn: AtomicU64,
 }
 
-impl Shared {
+impl SharedState {
     /// Returns the signal of the next change of the state.
     fn next_change(&self) -> Arc<Signal<()>> {
         Arc::clone(&self.changed.lock())
@@ -119,10 +119,10 @@ impl Shared {
     }
 
     /// Reads an inode of this constituent, and what an entry of it names.
-    pub(crate) fn look(&self, ino: Ino, name: Option<&[u8]>) -> Result<Seen, Refusal> {
+    pub(crate) fn look(&self, ino: Ino, name: Option<&[u8]>) -> Result<InodeAnswer, Refusal> {
         let numbers = Numbers(self.parts.membership.own);
         let volume = &self.parts.volume;
-        let mut cx = EngineContext::new(self.parts.clock.now());
+        let mut cx = EngineContext::new(self.parts.clock.current_time());
         let mut node_of = |ino: Ino| {
             let found = volume.drive_blocking(&mut cx, |cx| volume.constituent_inode(cx, ino));
             found.ok().map(|found| Node {
@@ -137,7 +137,7 @@ impl Shared {
         let node = node_of(ino).ok_or(Refusal::Stale)?;
         let mut child = None;
         if let Some(name) = name {
-            let mut cx = EngineContext::new(self.parts.clock.now());
+            let mut cx = EngineContext::new(self.parts.clock.current_time());
             let found = volume.drive_blocking(&mut cx, |cx| volume.entry(cx, ino, name));
             child = found.ok().map(|(ino, kind)| {
                 let here = !weir_volume::is_elsewhere(ino);
@@ -148,7 +148,7 @@ impl Shared {
                 }
             });
         }
-        Ok(Seen { node, child })
+        Ok(InodeAnswer { node, child })
     }
 }
 
@@ -161,19 +161,19 @@ struct Recent {
 
 /// A constituent of a large volume at its server. Its thread ends with it.
 pub struct Member {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     recent: Mutex<Recent>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// The names of a constituent, held so that no part of a change of several constituents is prepared
 /// or finished meanwhile. Each check returns the signal of the change to wait for.
-pub struct Held<'a> {
+pub struct NamesGuard<'a> {
     state: RwLockReadGuard<'a, State>,
-    shared: &'a Shared,
+    shared: &'a SharedState,
 }
 
-impl Held<'_> {
+impl NamesGuard<'_> {
     fn checked(
         &self,
         check: impl FnOnce(&Protocol) -> Result<(), Refusal>,
@@ -233,7 +233,7 @@ impl Member {
         (parts.durable)(names.last)?;
         let Membership { large, own, .. } = membership;
         parts.volume.show_as_constituent(large, own.0);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             parts,
             state: RwLock::new(State { protocol, names }),
             inbox: Inbox::default(),
@@ -283,11 +283,11 @@ impl Member {
     ///
     /// # Errors
     /// The signal to wait for: a change is being carried out.
-    pub fn hold(&self) -> Result<Held<'_>, Arc<Signal<()>>> {
+    pub fn hold(&self) -> Result<NamesGuard<'_>, Arc<Signal<()>>> {
         let change = self.shared.next_change();
         let shared = &*self.shared;
         match shared.state.try_read() {
-            Some(state) => Ok(Held { state, shared }),
+            Some(state) => Ok(NamesGuard { state, shared }),
             None => Err(change),
         }
     }
@@ -333,7 +333,11 @@ impl Member {
     /// asked again until it answers or the signal is dropped. A change that is decided and has not
     /// ended there may not be seen yet.
     #[must_use]
-    pub fn inspect(&self, ino: Ino, name: Option<&[u8]>) -> Arc<Signal<Result<Seen, Refusal>>> {
+    pub fn inspect(
+        &self,
+        ino: Ino,
+        name: Option<&[u8]>,
+    ) -> Arc<Signal<Result<InodeAnswer, Refusal>>> {
         let answer = Arc::new(Signal::default());
         let input = Input::Inspect {
             ino,

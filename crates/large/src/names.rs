@@ -110,7 +110,7 @@ impl Names {
         &self,
         op: impl FnMut(&mut EngineContext) -> Result<T, Stop>,
     ) -> Result<T, FsError> {
-        let mut cx = EngineContext::new(self.clock.now());
+        let mut cx = EngineContext::new(self.clock.current_time());
         self.volume.drive_blocking(&mut cx, op)
     }
 
@@ -233,7 +233,7 @@ impl Namespace for Names {
         let number = key.map(|key| self.tokens.get(&key).copied().unwrap_or(self.next_token));
         let tokens = number.map(|number| (number, value.as_deref()));
         let tokens: Vec<_> = tokens.into_iter().collect();
-        let mut cx = EngineContext::new(self.clock.now());
+        let mut cx = EngineContext::new(self.clock.current_time());
         let caller = record.caller;
         cx.call = caller.and_then(|caller| self.calls.get(&caller).copied());
         let volume = Arc::clone(&self.volume);

@@ -20,8 +20,8 @@ use weir_base::{Ino, invariant};
 use weir_constituents::{Constituent, Message, Output, Refusal, Reply, Request};
 use weir_volume::CallKey;
 
-use crate::frame::{self, Content, Seen};
-use crate::member::{Shared, State};
+use crate::frame::{self, Content, InodeAnswer};
+use crate::member::{SharedState, State};
 
 /// First pause before a change is made again that was refused as busy. It doubles up to a tick.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -41,7 +41,7 @@ pub(crate) enum Input {
     Inspect {
         ino: Ino,
         name: Option<Box<[u8]>>,
-        answer: Arc<Signal<Result<Seen, Refusal>>>,
+        answer: Arc<Signal<Result<InodeAnswer, Refusal>>>,
     },
     /// A frame of another constituent, or of this one.
     Frame(Constituent, Content),
@@ -113,12 +113,12 @@ impl Caller {
 struct Question {
     to: Constituent,
     content: Content,
-    answer: Arc<Signal<Result<Seen, Refusal>>>,
+    answer: Arc<Signal<Result<InodeAnswer, Refusal>>>,
 }
 
 /// State of the thread.
 pub(crate) struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     /// Number of the next caller or question.
     next: u64,
     callers: BTreeMap<u64, Caller>,
@@ -140,7 +140,7 @@ fn is_given_up<T>(signal: &Arc<Signal<T>>) -> bool {
 }
 
 impl Worker {
-    pub(crate) fn new(shared: Arc<Shared>) -> Worker {
+    pub(crate) fn new(shared: Arc<SharedState>) -> Worker {
         Worker {
             shared,
             next: 0,
@@ -262,7 +262,7 @@ impl Worker {
     /// Handles questions and answers.
     fn converse(&mut self, input: Input) {
         match input {
-            Input::Inspect { ino, name, answer } => self.ask(ino, name, answer),
+            Input::Inspect { ino, name, answer } => self.inspect_inode(ino, name, answer),
             Input::Frame(from, Content::Question { number, ino, name }) => {
                 let answer = self.shared.look(ino, name.as_deref());
                 self.send(from, &Content::Answer { number, answer });
@@ -279,11 +279,11 @@ impl Worker {
         }
     }
 
-    fn ask(
+    fn inspect_inode(
         &mut self,
         ino: Ino,
         name: Option<Box<[u8]>>,
-        answer: Arc<Signal<Result<Seen, Refusal>>>,
+        answer: Arc<Signal<Result<InodeAnswer, Refusal>>>,
     ) {
         let to = Constituent::of_inode(ino);
         if to == self.shared.parts.membership.own {

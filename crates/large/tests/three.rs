@@ -151,7 +151,7 @@ fn three(loses: u64) -> Vec<Server> {
 }
 
 /// Requests a change at its decider.
-fn ask(servers: &[Server], request: &Request) -> Arc<Signal<Reply>> {
+fn request_change(servers: &[Server], request: &Request) -> Arc<Signal<Reply>> {
     let decider = usize::from(request.decider().0);
     servers[decider].member().request(request.clone(), None)
 }
@@ -224,7 +224,7 @@ fn create(server: &Server, directory: Ino, name: &str) -> Ino {
 }
 
 /// Waits until no change is under way anywhere.
-fn settle(servers: &[Server]) {
+fn wait_until_idle(servers: &[Server]) {
     while !servers.iter().all(|server| server.member().is_idle()) {
         std::thread::yield_now();
     }
@@ -233,7 +233,7 @@ fn settle(servers: &[Server]) {
 #[test]
 fn changes_of_several_constituents_are_carried_out_although_messages_are_lost() {
     let servers = three(5);
-    let done = |request: &Request| wait(ask(&servers, request));
+    let done = |request: &Request| wait(request_change(&servers, request));
     let a = done(&make_directory(ROOT, "a", 1)).unwrap().unwrap();
     let b = done(&make_directory(ROOT, "b", 2)).unwrap().unwrap();
     assert_eq!(Constituent::of_inode(a), Constituent(1));
@@ -273,7 +273,7 @@ fn changes_of_several_constituents_are_carried_out_although_messages_are_lost() 
     assert_eq!(done(&remove(b, "g")), Ok(None));
     assert_eq!(done(&remove(ROOT, "h")), Ok(None));
     // The constituent with the file hears of the decision.
-    settle(&servers);
+    wait_until_idle(&servers);
     let gone = wait(servers[0].member().inspect(file, None));
     assert_eq!(gone, Err(Refusal::Stale), "with its last link");
     let rmdir = |directory, name: &str| Request::RemoveDirectory {
@@ -283,7 +283,7 @@ fn changes_of_several_constituents_are_carried_out_although_messages_are_lost() 
     assert_eq!(done(&rmdir(ROOT, "b")), Err(Refusal::NotEmpty));
     assert_eq!(done(&rmdir(b, "a")), Ok(None));
     assert_eq!(done(&rmdir(ROOT, "b")), Ok(None));
-    settle(&servers);
+    wait_until_idle(&servers);
     let space = servers[0].member().space();
     let own = servers[0].member().volume().statfs();
     assert!(space.total > 2 * own.total, "{space:?}");
@@ -322,7 +322,10 @@ fn servers_that_end_in_the_midst_settle_everything_when_they_are_back() {
         let requests: Vec<Request> = (0..4)
             .map(|i| make_directory(ROOT, &format!("d{round}-{i}"), (round + i) % 3))
             .collect();
-        let replies: Vec<_> = requests.iter().map(|r| ask(&servers, r)).collect();
+        let replies: Vec<_> = requests
+            .iter()
+            .map(|r| request_change(&servers, r))
+            .collect();
         // The first reply says that the rest is under way.
         let first = wait(Arc::clone(&replies[0]));
         let victim = usize::from(round % 3);
@@ -330,7 +333,7 @@ fn servers_that_end_in_the_midst_settle_everything_when_they_are_back() {
         servers[victim].start();
         assert!(first.is_ok(), "{first:?}");
         for (i, (request, reply)) in requests.iter().zip(replies).enumerate() {
-            let again = || wait(ask(&servers, request));
+            let again = || wait(request_change(&servers, request));
             let ended = match wait(reply) {
                 Err(Refusal::Busy) => again(),
                 ended => ended,
@@ -344,14 +347,14 @@ fn servers_that_end_in_the_midst_settle_everything_when_they_are_back() {
         if let [.., from, _] = made.as_slice() {
             let ino = entry(&servers, ROOT, from).unwrap();
             let to = entry(&servers, ROOT, &made[0]).unwrap();
-            let moved = wait(ask(&servers, &rename(ROOT, from, to, from)));
+            let moved = wait(request_change(&servers, &rename(ROOT, from, to, from)));
             assert!(moved.is_ok(), "{moved:?}");
             assert_eq!(entry(&servers, to, from), Some(ino));
-            let back = wait(ask(&servers, &rename(to, from, ROOT, from)));
+            let back = wait(request_change(&servers, &rename(to, from, ROOT, from)));
             assert!(back.is_ok(), "{back:?}");
         }
     }
-    settle(&servers);
+    wait_until_idle(&servers);
     for name in &made {
         let ino = entry(&servers, ROOT, name).unwrap();
         let seen = wait(servers[0].member().inspect(ino, None));

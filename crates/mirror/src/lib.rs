@@ -1,7 +1,7 @@
 //! The right to serve an aggregate: which of the two nodes of a synchronous pair has it, or which
 //! of many machines on shared objects, and when another may take over.
 //!
-//! - [`file`]: a witness that keeps registers in files;
+//! - [`mod@file`]: a witness that keeps registers in files;
 //! - [`register`]: the state that the witness keeps, one compare-and-swap register for each
 //!   aggregate;
 //! - [`node`]: the rules by which a node replies, reads, acknowledges, continues alone and takes
@@ -28,5 +28,5 @@ mod world;
 pub use drift::Clocks;
 pub use file::FileWitness;
 pub use node::{Action, Node, Replies, Role, Timing};
-pub use owner::{Found, Loss, Owner, OwnerAction, OwnerRole, OwnerTiming};
+pub use owner::{Loss, ObservedOwner, Owner, OwnerAction, OwnerRole, OwnerTiming};
 pub use register::{MemoryWitness, Register, Side, Swap, Unreachable, Witness};

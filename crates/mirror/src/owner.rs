@@ -139,7 +139,7 @@ impl Loss {
 
 /// The aggregate's record and lock, as they were read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Found {
+pub struct ObservedOwner {
     /// The epoch; `None` if there is no record.
     pub epoch: Option<u64>,
     /// Counter of the owner's touches.
@@ -156,7 +156,7 @@ pub struct Found {
     pub locks: Vec<u64>,
 }
 
-impl Found {
+impl ObservedOwner {
     /// Returns true if no process can reply any more. The holders of the lock have to be of the
     /// record's epoch: a server that failed to take over may have replaced the description of one
     /// that it has not shut out. An owner that ended soon may have left the lease of its
@@ -345,7 +345,7 @@ impl Owner {
     }
 
     /// Notes the record and the lock.
-    pub fn found(&mut self, now: Duration, found: &Found) -> Vec<OwnerAction> {
+    pub fn found(&mut self, now: Duration, found: &ObservedOwner) -> Vec<OwnerAction> {
         if self.role != OwnerRole::Looking {
             return Vec::new();
         }
@@ -549,12 +549,12 @@ mod tests {
         expiry: Duration::from_secs(60),
     };
 
-    fn at(millis: u64) -> Duration {
+    fn from_millis(millis: u64) -> Duration {
         Duration::from_millis(millis)
     }
 
-    fn found(touch: u64) -> Found {
-        Found {
+    fn found(touch: u64) -> ObservedOwner {
+        ObservedOwner {
             epoch: Some(7),
             touch,
             described: true,
@@ -567,19 +567,19 @@ mod tests {
 
     /// An owner that took over from a silent one at 2 s.
     fn taken() -> Owner {
-        let mut owner = Owner::start(TIMING, at(0));
-        assert_eq!(owner.tick(at(0)), [OwnerAction::Look]);
-        assert_eq!(owner.found(at(10), &found(3)), []);
-        assert_eq!(owner.tick(at(20)), []);
-        assert_eq!(owner.tick(at(1_600)), [OwnerAction::Look]);
+        let mut owner = Owner::start(TIMING, from_millis(0));
+        assert_eq!(owner.tick(from_millis(0)), [OwnerAction::Look]);
+        assert_eq!(owner.found(from_millis(10), &found(3)), []);
+        assert_eq!(owner.tick(from_millis(20)), []);
+        assert_eq!(owner.tick(from_millis(1_600)), [OwnerAction::Look]);
         let take = OwnerAction::TakeEpoch {
             before: Some(7),
             epoch: 8,
         };
-        assert_eq!(owner.found(at(1_610), &found(3)), [take]);
-        let begun = owner.epoch_taken(at(2_000));
+        assert_eq!(owner.found(from_millis(1_610), &found(3)), [take]);
+        let begun = owner.epoch_taken(from_millis(2_000));
         let touch = OwnerAction::Touch {
-            sent: at(2_000),
+            sent: from_millis(2_000),
             alone: false,
         };
         let (seal, lock) = (OwnerAction::Seal(8), OwnerAction::Lock(8));
@@ -592,102 +592,111 @@ mod tests {
         let mut owner = taken();
         assert_eq!(owner.lock_held(), [OwnerAction::Blocklist]);
         assert_eq!(owner.sealed(), [OwnerAction::Replay]);
-        owner.touched(at(2_000));
+        owner.touched(from_millis(2_000));
         let replies = OwnerAction::AllowReplies {
-            from: at(4_120),
-            until: at(4_000),
+            from: from_millis(4_120),
+            until: from_millis(4_000),
         };
         assert_eq!(owner.replayed(), [OwnerAction::AllowChanges, replies]);
-        assert!(!owner.may_reply(at(4_119)), "the old lease may hold");
-        owner.touched(at(4_000));
-        assert!(owner.may_reply(at(4_120)) && !owner.may_reply(at(6_000)));
-        assert!(!owner.may_write_data() && !owner.may_release(at(5_000)));
+        assert!(
+            !owner.may_reply(from_millis(4_119)),
+            "the old lease may hold"
+        );
+        owner.touched(from_millis(4_000));
+        assert!(owner.may_reply(from_millis(4_120)) && !owner.may_reply(from_millis(6_000)));
+        assert!(!owner.may_write_data() && !owner.may_release(from_millis(5_000)));
         assert_eq!(owner.blocklisted(), [OwnerAction::BreakLock]);
         assert_eq!(owner.lock_broken(), [OwnerAction::Lock(8)]);
         assert_eq!(owner.locked(), [OwnerAction::ConfirmLock(8)]);
-        assert!(!owner.may_write_data() && !owner.may_release(at(5_000)));
+        assert!(!owner.may_write_data() && !owner.may_release(from_millis(5_000)));
         assert_eq!(owner.lock_confirmed(), [OwnerAction::AllowData]);
-        assert!(owner.may_write_data() && owner.may_release(at(5_000)));
-        assert!(!owner.may_release(at(4_000)), "the old lease may hold");
+        assert!(owner.may_write_data() && owner.may_release(from_millis(5_000)));
+        assert!(
+            !owner.may_release(from_millis(4_000)),
+            "the old lease may hold"
+        );
     }
 
     #[test]
     fn an_owner_that_touches_is_left_alone() {
-        let mut owner = Owner::start(TIMING, at(0));
-        owner.found(at(10), &found(3));
+        let mut owner = Owner::start(TIMING, from_millis(0));
+        owner.found(from_millis(10), &found(3));
         let served = [OwnerAction::Drop(Loss::Served)];
-        assert_eq!(owner.found(at(500), &found(4)), served);
+        assert_eq!(owner.found(from_millis(500), &found(4)), served);
         assert!(!Loss::Served.begins_anew());
     }
 
     #[test]
     fn a_standby_waits_while_the_owner_touches_and_takes_over_from_a_silent_one() {
-        let mut owner = Owner::standby(TIMING, at(0));
-        owner.found(at(0), &found(3));
+        let mut owner = Owner::standby(TIMING, from_millis(0));
+        owner.found(from_millis(0), &found(3));
         for touch in 4..10 {
-            let now = at(touch * 1_000);
+            let now = from_millis(touch * 1_000);
             assert_eq!(owner.found(now, &found(touch)), []);
             assert_eq!(owner.tick(now), [], "not before the next look is due");
             assert_eq!(owner.tick(now + TIMING.look), [OwnerAction::Look]);
         }
-        assert_eq!(owner.found(at(10_499), &found(9)), []);
+        assert_eq!(owner.found(from_millis(10_499), &found(9)), []);
         let take = OwnerAction::TakeEpoch {
             before: Some(7),
             epoch: 8,
         };
-        assert_eq!(owner.found(at(10_500), &found(9)), [take]);
+        assert_eq!(owner.found(from_millis(10_500), &found(9)), [take]);
         assert_eq!(owner.role(), OwnerRole::Taking);
-        owner.epoch_taken(at(10_510));
-        assert_eq!(owner.replies_from(), at(10_510) + TIMING.wait);
+        owner.epoch_taken(from_millis(10_510));
+        assert_eq!(owner.replies_from(), from_millis(10_510) + TIMING.wait);
     }
 
     #[test]
     fn a_standby_that_came_too_late_waits_for_the_one_that_came_first() {
-        let mut owner = Owner::standby(TIMING, at(0));
-        let released = Found {
+        let mut owner = Owner::standby(TIMING, from_millis(0));
+        let released = ObservedOwner {
             described: false,
             locks: Vec::new(),
             ..found(3)
         };
-        assert_eq!(owner.found(at(0), &released).len(), 1);
-        assert_eq!(owner.epoch_refused(at(5)), []);
+        assert_eq!(owner.found(from_millis(0), &released).len(), 1);
+        assert_eq!(owner.epoch_refused(from_millis(5)), []);
         assert_eq!((owner.role(), owner.epoch()), (OwnerRole::Looking, 0));
-        assert_eq!(owner.tick(at(5) + TIMING.look), [OwnerAction::Look]);
-        let other = Found {
+        assert_eq!(
+            owner.tick(from_millis(5) + TIMING.look),
+            [OwnerAction::Look]
+        );
+        let other = ObservedOwner {
             epoch: Some(8),
             locks: vec![8],
             ..found(1)
         };
-        assert_eq!(owner.found(at(110), &other), []);
-        assert_eq!(owner.found(at(1_700), &other).len(), 1);
-        owner.epoch_taken(at(1_710));
-        assert_eq!(owner.replies_from(), at(1_710) + TIMING.wait);
+        assert_eq!(owner.found(from_millis(110), &other), []);
+        assert_eq!(owner.found(from_millis(1_700), &other).len(), 1);
+        owner.epoch_taken(from_millis(1_710));
+        assert_eq!(owner.replies_from(), from_millis(1_710) + TIMING.wait);
     }
 
     #[test]
     fn only_an_owner_that_certainly_ended_is_not_waited_for() {
-        let ended = Found {
+        let ended = ObservedOwner {
             ended: true,
             ..found(3)
         };
         // The lease of its predecessor may outlive it.
-        let young = Found {
+        let young = ObservedOwner {
             alone: false,
             ..ended.clone()
         };
-        let half = Found {
+        let half = ObservedOwner {
             locks: vec![6],
             ..ended.clone()
         };
-        let unlocked = Found {
+        let unlocked = ObservedOwner {
             locks: Vec::new(),
             ..ended.clone()
         };
-        let released = Found {
+        let released = ObservedOwner {
             described: false,
             ..unlocked.clone()
         };
-        let reserved = Found {
+        let reserved = ObservedOwner {
             reserved: true,
             ..released.clone()
         };
@@ -698,14 +707,18 @@ mod tests {
             (&unlocked, false),
             (&released, true),
             (&reserved, false),
-            (&Found::default(), true),
+            (&ObservedOwner::default(), true),
         ];
         for (found, free) in cases {
-            let mut owner = Owner::start(TIMING, at(0));
-            assert_eq!(!owner.found(at(0), found).is_empty(), free, "{found:?}");
+            let mut owner = Owner::start(TIMING, from_millis(0));
+            assert_eq!(
+                !owner.found(from_millis(0), found).is_empty(),
+                free,
+                "{found:?}"
+            );
             if free {
-                owner.epoch_taken(at(5));
-                assert_eq!(owner.replies_from(), at(5));
+                owner.epoch_taken(from_millis(5));
+                assert_eq!(owner.replies_from(), from_millis(5));
             }
         }
     }
@@ -713,13 +726,13 @@ mod tests {
     #[test]
     fn an_owner_ends_when_it_is_refused_or_not_heard_for_long() {
         let mut owner = taken();
-        owner.touched(at(2_000));
+        owner.touched(from_millis(2_000));
         assert!(matches!(
-            owner.tick(at(63_999))[..],
+            owner.tick(from_millis(63_999))[..],
             [OwnerAction::Touch { .. }]
         ));
         let expired = [OwnerAction::Drop(Loss::Expired)];
-        assert_eq!(owner.tick(at(64_000)), expired);
+        assert_eq!(owner.tick(from_millis(64_000)), expired);
         assert_eq!(owner.guard_refused(), [], "once");
         for (event, loss) in [
             (Owner::guard_refused as fn(&mut Owner) -> _, Loss::Taken),
@@ -732,8 +745,8 @@ mod tests {
             // Late replies change nothing.
             assert_eq!(owner.sealed(), []);
             assert_eq!(owner.locked(), []);
-            assert_eq!(owner.touched(at(9_000)), []);
-            assert!(!owner.may_reply(at(5_000)));
+            assert_eq!(owner.touched(from_millis(9_000)), []);
+            assert!(!owner.may_reply(from_millis(5_000)));
         }
     }
 
@@ -741,14 +754,14 @@ mod tests {
     fn a_blocklist_that_fails_is_tried_again() {
         let mut owner = taken();
         owner.lock_held();
-        owner.lock_failed(at(2_100));
+        owner.lock_failed(from_millis(2_100));
         let touch = |sent| OwnerAction::Touch {
-            sent: at(sent),
+            sent: from_millis(sent),
             alone: false,
         };
-        assert_eq!(owner.tick(at(2_500)), [touch(2_500)]);
+        assert_eq!(owner.tick(from_millis(2_500)), [touch(2_500)]);
         assert_eq!(
-            owner.tick(at(3_100)),
+            owner.tick(from_millis(3_100)),
             [touch(3_100), OwnerAction::Blocklist]
         );
     }
@@ -757,10 +770,13 @@ mod tests {
     fn an_owner_that_holds_the_lock_confirms_it_again_and_never_shuts_itself_out() {
         let mut owner = taken();
         assert_eq!(owner.locked(), [OwnerAction::ConfirmLock(8)]);
-        owner.lock_failed(at(2_100));
+        owner.lock_failed(from_millis(2_100));
         assert_eq!(owner.lock_confirmed(), [], "nobody was asked");
-        assert!(owner.tick(at(3_099)).len() == 1 && !owner.may_write_data());
-        assert_eq!(owner.tick(at(3_100)), [OwnerAction::ConfirmLock(8)]);
+        assert!(owner.tick(from_millis(3_099)).len() == 1 && !owner.may_write_data());
+        assert_eq!(
+            owner.tick(from_millis(3_100)),
+            [OwnerAction::ConfirmLock(8)]
+        );
         assert_eq!(owner.locked(), [], "once");
         assert_eq!(owner.lock_confirmed(), [OwnerAction::AllowData]);
         assert!(owner.may_write_data());

@@ -241,15 +241,15 @@ pub enum Message {
 
 /// The received bytes are not a message; the connection has to be closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Damaged(pub &'static str);
+pub struct DecodeError(pub &'static str);
 
-impl fmt::Display for Damaged {
+impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "damaged message on the pair's connection: {}", self.0)
     }
 }
 
-impl std::error::Error for Damaged {}
+impl std::error::Error for DecodeError {}
 
 struct Head {
     body: usize,
@@ -510,14 +510,14 @@ impl Decoder {
     /// Returns the next message, if all of it has arrived.
     ///
     /// # Errors
-    /// [`Damaged`]; the decoder must not be used any more.
-    pub fn pop(&mut self) -> Result<Option<Message>, Damaged> {
+    /// [`DecodeError`]; the decoder must not be used any more.
+    pub fn pop(&mut self) -> Result<Option<Message>, DecodeError> {
         let bytes = self.bytes.get(self.at..).unwrap_or_default();
         let Some(head) = Head::read(bytes) else {
             return Ok(None);
         };
         if !head.admissible() {
-            return Err(Damaged("unknown kind or invalid length"));
+            return Err(DecodeError("unknown kind or invalid length"));
         }
         if bytes.len() < head.front() {
             return Ok(None);
@@ -527,7 +527,7 @@ impl Decoder {
             || front.get(7) != Some(&0)
             || field(front, 24) != Some([0; 4])
         {
-            return Err(Damaged("wrong checksum of the head"));
+            return Err(DecodeError("wrong checksum of the head"));
         }
         let Some(pages) = pages.get(..head.pages * BLOCK_SIZE) else {
             return Ok(None);
@@ -537,11 +537,11 @@ impl Decoder {
         let mut contents = Vec::with_capacity(head.pages);
         for (page, sum) in pages.chunks_exact(BLOCK_SIZE).zip(sums) {
             if crc32c::crc32c(page) != u32::from_le_bytes(*sum) {
-                return Err(Damaged("wrong checksum of a page"));
+                return Err(DecodeError("wrong checksum of a page"));
             }
             contents.push(page.into());
         }
-        let message = message(&head, body, contents).ok_or(Damaged("a field"))?;
+        let message = message(&head, body, contents).ok_or(DecodeError("a field"))?;
         self.at += head.whole();
         Ok(Some(message))
     }
@@ -679,7 +679,7 @@ mod tests {
     use super::*;
     use weir_base::{Rng, SeededRng};
 
-    fn all() -> Vec<Message> {
+    fn sample_messages() -> Vec<Message> {
         let page = |byte: u8| vec![byte; BLOCK_SIZE].into_boxed_slice();
         let sent = Duration::from_micros(77);
         vec![
@@ -795,7 +795,7 @@ mod tests {
         ]
     }
 
-    fn decoded(decoder: &mut Decoder) -> Result<Vec<Message>, Damaged> {
+    fn decoded(decoder: &mut Decoder) -> Result<Vec<Message>, DecodeError> {
         let mut messages = Vec::new();
         while let Some(message) = decoder.pop()? {
             messages.push(message);
@@ -805,7 +805,7 @@ mod tests {
 
     #[test]
     fn messages_come_out_as_they_went_in_however_the_bytes_come() {
-        let bytes: Vec<u8> = all().iter().flat_map(Message::encode).collect();
+        let bytes: Vec<u8> = sample_messages().iter().flat_map(Message::encode).collect();
         let rng = SeededRng::new(5);
         for _ in 0..50 {
             let mut decoder = Decoder::default();
@@ -818,14 +818,14 @@ mod tests {
                 got.extend(decoded(&mut decoder).unwrap());
                 rest = more;
             }
-            assert_eq!(got, all());
+            assert_eq!(got, sample_messages());
         }
     }
 
     #[test]
     fn a_changed_bit_is_noticed_wherever_it_is() {
         let rng = SeededRng::new(6);
-        for message in all() {
+        for message in sample_messages() {
             let bytes = message.encode();
             for _ in 0..400 {
                 let mut bytes = bytes.clone();

@@ -191,14 +191,14 @@ impl World {
         for side in [Side::A, Side::B] {
             world.start(side);
         }
-        world.at(50_000, Event::Write);
-        world.at(60_000, Event::Read);
-        world.at(1_000_000, Event::Fault);
+        world.schedule_event(50_000, Event::Write);
+        world.schedule_event(60_000, Event::Read);
+        world.schedule_event(1_000_000, Event::Fault);
         world
     }
 
     /// Schedules an event after `delay` microseconds.
-    fn at(&mut self, delay: u64, event: Event) {
+    fn schedule_event(&mut self, delay: u64, event: Event) {
         self.order += 1;
         self.events.push(Reverse((self.now + delay, self.order)));
         self.bodies.insert(self.order, event);
@@ -247,7 +247,7 @@ impl World {
             }
             _ => node,
         });
-        self.at(0, Event::Tick(side));
+        self.schedule_event(0, Event::Tick(side));
     }
 
     /// Loses the log of a node that is down, unless the other one lacks reported writes, since the
@@ -288,10 +288,10 @@ impl World {
         }
         if faulty && self.rng.below(60) == 0 {
             let delay = self.delay();
-            self.at(delay, event.clone());
+            self.schedule_event(delay, event.clone());
         }
         let delay = self.delay();
-        self.at(delay, event);
+        self.schedule_event(delay, event);
     }
 
     fn act(&mut self, side: Side, actions: Vec<Action>) {
@@ -322,7 +322,7 @@ impl World {
                     }
                     if self.bug == Some(Bug::NoWitness) {
                         let reply = Message::Reply(Swap::Done(to));
-                        self.at(0, Event::Deliver(side, reply));
+                        self.schedule_event(0, Event::Deliver(side, reply));
                     } else {
                         self.send(me, 2, Event::Witness(side, Message::Ask(Some(to))));
                     }
@@ -337,7 +337,7 @@ impl World {
                         self.with(side, |node| node.noted(now, register));
                     }
                     let delay = self.rng.below(20_000);
-                    self.at(delay, Event::Noted(side, process, register));
+                    self.schedule_event(delay, Event::Noted(side, process, register));
                 }
             }
         }
@@ -390,7 +390,7 @@ impl World {
                 let now = self.clock(side);
                 self.with(side, |node| node.tick(now));
                 if self.machines[index(side)].node.is_some() {
-                    self.at(20_000, Event::Tick(side));
+                    self.schedule_event(20_000, Event::Tick(side));
                 }
             }
             Event::Noted(side, process, register) => {
@@ -403,17 +403,17 @@ impl World {
                     self.with(side, |node| node.noted(now, register));
                 }
             }
-            Event::Witness(side, message) => self.ask(side, &message),
+            Event::Witness(side, message) => self.query_witness(side, &message),
             Event::Deliver(side, message) => self.deliver(side, message)?,
             Event::Write => {
                 self.write()?;
                 let delay = self.rng.below(60_000);
-                self.at(delay, Event::Write);
+                self.schedule_event(delay, Event::Write);
             }
             Event::Read => {
                 self.read();
                 let delay = self.rng.below(60_000);
-                self.at(delay, Event::Read);
+                self.schedule_event(delay, Event::Read);
             }
             Event::Send(side, process, seen, wanted) => {
                 return self.answer(side, process, &seen, &wanted);
@@ -422,21 +422,21 @@ impl World {
                 let machine = &mut self.machines[index(side)];
                 machine.paused = false;
                 for event in std::mem::take(&mut machine.queue) {
-                    self.at(0, event);
+                    self.schedule_event(0, event);
                 }
             }
             Event::Fault => {
                 if !self.calm {
                     self.fault();
                     let delay = self.rng.below(4_000_000);
-                    self.at(delay, Event::Fault);
+                    self.schedule_event(delay, Event::Fault);
                 }
             }
         }
         Ok(())
     }
 
-    fn ask(&mut self, side: Side, message: &Message) {
+    fn query_witness(&mut self, side: Side, message: &Message) {
         let Message::Ask(change) = message else {
             return;
         };
@@ -624,7 +624,7 @@ impl World {
         let (seen, process) = (machine.history.clone(), machine.process);
         let wanted = self.reported.clone();
         let delay = self.rng.below(2_000);
-        self.at(delay, Event::Send(side, process, seen, wanted));
+        self.schedule_event(delay, Event::Send(side, process, seen, wanted));
     }
 
     fn answer(
@@ -667,7 +667,7 @@ impl World {
             }
             2 if !self.machines[me].paused => {
                 self.machines[me].paused = true;
-                self.at(long, Event::Resume(side));
+                self.schedule_event(long, Event::Resume(side));
             }
             3 => {
                 let (from, to) = (self.rng.below(3) as usize, self.rng.below(3) as usize);
@@ -687,7 +687,7 @@ impl World {
     }
 
     /// Ends all faults and checks the result.
-    fn settle(&mut self) -> Result<(), String> {
+    fn check_convergence(&mut self) -> Result<(), String> {
         self.calm = true;
         self.broken = Default::default();
         for side in [Side::A, Side::B] {
@@ -736,7 +736,7 @@ fn lacks(history: &[u64], writes: &[u64]) -> Option<u64> {
 fn story(seed: u64, bug: Option<Bug>, keeps: Keeps) -> Result<(u64, u64), String> {
     let mut world = World::new(seed, bug, keeps);
     world.run(world.now + 60_000_000)?;
-    world.settle()?;
+    world.check_convergence()?;
     Ok((world.takeovers, world.alone))
 }
 

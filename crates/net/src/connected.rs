@@ -14,7 +14,7 @@ pub type Ends = (SocketAddr, SocketAddr);
 
 /// See the module's head.
 #[derive(Default)]
-pub struct Connected {
+pub struct ConnectionRegistry {
     now: Mutex<Now>,
     /// Signalled when a connection has begun.
     pub begun: Notify,
@@ -31,11 +31,11 @@ struct Now {
 
 /// Registration of a connection; dropping it ends the registration.
 pub struct Present {
-    all: Arc<Connected>,
+    all: Arc<ConnectionRegistry>,
     ends: Ends,
 }
 
-impl Connected {
+impl ConnectionRegistry {
     /// Registers a connection. IPv4 addresses are stored as such, also if the socket is an IPv6
     /// one.
     pub fn enter(self: &Arc<Self>, local: SocketAddr, peer: SocketAddr) -> Present {
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn connections_are_there_for_as_long_as_they_are_and_changes_are_noticed() {
-        let all = Arc::new(Connected::default());
+        let all = Arc::new(ConnectionRegistry::default());
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
         let one = all.enter(at("[::ffff:10.0.0.1]:2049"), at("[::ffff:10.0.0.9]:700"));
         let two = all.enter(at("10.0.0.2:2049"), at("10.0.0.9:700"));

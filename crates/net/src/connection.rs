@@ -21,13 +21,14 @@ use tokio::net::TcpStream;
 use weir_base::limits::net as limits;
 use weir_base::{BLOCK_SIZE, Lsn, invariant};
 use weir_conn::{
-    Admit, Arrival, Begin, Broken, ConnInfo, Flow, Inbox, Outbox, Outcome, Pending, Receiver, Reply,
+    Admit, Arrival, Begin, Broken, ConnInfo, Flow, Inbox, Outbox, Outcome, Receiver, Reply,
+    RequestFuture,
 };
 use weir_vfs::throttle::HeldBytes;
 
 use super::connected::Present;
-use super::event_loop::{Core, Stalled, Watch, untaken};
-use super::ledger::{Holding, Room};
+use super::event_loop::{Core, StallState, Watch, untaken};
+use super::ledger::{ConnectionMemory, MemoryLevel};
 use super::{Backend, Log};
 use tls::Layer;
 
@@ -35,7 +36,7 @@ pub mod kernel_tls;
 mod tls;
 
 /// A reply that waits for the log.
-struct Parked<R> {
+struct ParkedReply<R> {
     /// Number up to which the log has to be durable before the reply may be sent.
     after: Lsn,
     /// Start of the wait: nanoseconds on the monotonic clock.
@@ -56,25 +57,28 @@ enum Intake {
 }
 
 /// Requests that wait for the device, with the bytes they are charged.
-struct Waiting<R> {
-    set: FuturesUnordered<Charged<R>>,
+struct PendingRequests<R> {
+    set: FuturesUnordered<ChargedRequest<R>>,
     bytes: usize,
 }
 
-impl<R> Waiting<R> {
-    fn add(to: &mut Option<Box<Waiting<R>>>, work: Pending<R>, bytes: usize) {
+impl<R> PendingRequests<R> {
+    fn add(to: &mut Option<Box<PendingRequests<R>>>, work: RequestFuture<R>, bytes: usize) {
         let waiting = to.get_or_insert_with(|| {
-            Box::new(Waiting {
+            Box::new(PendingRequests {
                 set: FuturesUnordered::new(),
                 bytes: 0,
             })
         });
         waiting.bytes += bytes;
-        waiting.set.push(Charged { bytes, work });
+        waiting.set.push(ChargedRequest { bytes, work });
     }
 
     /// Returns the answer of the next request that is done, if any.
-    fn next(from: &mut Option<Box<Waiting<R>>>, cx: &mut Context<'_>) -> Option<Option<Answer<R>>> {
+    fn next(
+        from: &mut Option<Box<PendingRequests<R>>>,
+        cx: &mut Context<'_>,
+    ) -> Option<Option<Answer<R>>> {
         let waiting = from.as_mut()?;
         match Pin::new(&mut waiting.set).poll_next(cx) {
             Poll::Ready(Some((bytes, answer))) => {
@@ -96,12 +100,12 @@ impl<R> Waiting<R> {
 }
 
 /// A waiting request that remembers its charge.
-struct Charged<R> {
+struct ChargedRequest<R> {
     bytes: usize,
-    work: Pending<R>,
+    work: RequestFuture<R>,
 }
 
-impl<R> Future for Charged<R> {
+impl<R> Future for ChargedRequest<R> {
     type Output = (usize, Option<Answer<R>>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -115,13 +119,13 @@ impl<R> Future for Charged<R> {
 struct Traffic<R> {
     outbox: Outbox<R>,
     /// Answers that wait for the log, in no order.
-    parked: Vec<Parked<R>>,
+    parked: Vec<ParkedReply<R>>,
     parked_bytes: usize,
-    waiting: Option<Box<Waiting<R>>>,
+    waiting: Option<Box<PendingRequests<R>>>,
     /// Requests that wait for limits; they are charged to the client's credit.
-    held: Option<Box<Waiting<R>>>,
+    held: Option<Box<PendingRequests<R>>>,
     /// Requests that wait on purpose for an action of another client.
-    parked_calls: Option<Box<Waiting<R>>>,
+    parked_calls: Option<Box<PendingRequests<R>>>,
 }
 
 impl<R: Reply> Traffic<R> {
@@ -185,7 +189,7 @@ impl<R: Reply> Traffic<R> {
         match after {
             Some(lsn) if lsn > durable || log.withholds(lsn) => {
                 self.parked_bytes += reply.bytes();
-                self.parked.push(Parked {
+                self.parked.push(ParkedReply {
                     after: lsn,
                     since: now(),
                     reply,
@@ -195,17 +199,17 @@ impl<R: Reply> Traffic<R> {
         }
     }
 
-    fn wait(&mut self, work: Pending<R>, bytes: usize) {
-        Waiting::add(&mut self.waiting, work, bytes);
+    fn wait(&mut self, work: RequestFuture<R>, bytes: usize) {
+        PendingRequests::add(&mut self.waiting, work, bytes);
     }
 
-    fn hold(&mut self, work: Pending<R>, bytes: usize) {
-        Waiting::add(&mut self.held, work, bytes);
+    fn hold(&mut self, work: RequestFuture<R>, bytes: usize) {
+        PendingRequests::add(&mut self.held, work, bytes);
     }
 
     /// Parks a request that waits on purpose, and sends `interim` first. If too many are parked,
     /// sends `refusal` as its reply instead.
-    fn park(&mut self, work: Pending<R>, refusal: R, interim: Option<R>, bytes: usize) {
+    fn park(&mut self, work: RequestFuture<R>, refusal: R, interim: Option<R>, bytes: usize) {
         let parked = self.parked_calls.as_ref().map_or(0, |w| w.set.len());
         if parked >= limits::CONNECTION_PARKED {
             self.outbox.push(refusal);
@@ -214,7 +218,7 @@ impl<R: Reply> Traffic<R> {
         if let Some(interim) = interim {
             self.outbox.push(interim);
         }
-        Waiting::add(&mut self.parked_calls, work, bytes);
+        PendingRequests::add(&mut self.parked_calls, work, bytes);
     }
 
     /// Moves answers whose log record is durable to the outbox. `waited` sees them once, before
@@ -223,12 +227,13 @@ impl<R: Reply> Traffic<R> {
         &mut self,
         durable: Lsn,
         log: &impl Log,
-        waited: impl FnOnce(&mut dyn Iterator<Item = &Parked<R>>),
+        waited: impl FnOnce(&mut dyn Iterator<Item = &ParkedReply<R>>),
     ) {
         // Moves the answers that still wait to the front.
         let mut waiting = 0;
         for at in 0..self.parked.len() {
-            let waits = |parked: &Parked<R>| parked.after > durable || log.withholds(parked.after);
+            let waits =
+                |parked: &ParkedReply<R>| parked.after > durable || log.withholds(parked.after);
             if self.parked.get(at).is_some_and(waits) {
                 self.parked.swap(waiting, at);
                 waiting += 1;
@@ -239,7 +244,7 @@ impl<R: Reply> Traffic<R> {
             return;
         }
         waited(&mut released.iter());
-        for Parked { reply, .. } in self.parked.drain(waiting..) {
+        for ParkedReply { reply, .. } in self.parked.drain(waiting..) {
             let bytes = reply.bytes();
             if invariant!(
                 self.parked_bytes >= bytes,
@@ -276,9 +281,9 @@ impl<R: Reply> Traffic<R> {
     /// Polls waiting requests, and takes their answers.
     fn poll_waiting(&mut self, cx: &mut Context<'_>, log: &impl Log, now: impl Fn() -> u64) {
         loop {
-            let done = Waiting::next(&mut self.held, cx)
-                .or_else(|| Waiting::next(&mut self.waiting, cx))
-                .or_else(|| Waiting::next(&mut self.parked_calls, cx));
+            let done = PendingRequests::next(&mut self.held, cx)
+                .or_else(|| PendingRequests::next(&mut self.waiting, cx))
+                .or_else(|| PendingRequests::next(&mut self.parked_calls, cx));
             match done {
                 Some(Some((reply, after))) => {
                     self.answer(reply, after, log.durable(), log, &now);
@@ -291,12 +296,12 @@ impl<R: Reply> Traffic<R> {
 }
 
 /// Borrowed state for serving the records of one read.
-struct Serving<'a, 'c, B: Backend> {
+struct ServeContext<'a, 'c, B: Backend> {
     core: &'a Core<B::Log>,
     backend: &'a B,
     info: &'a ConnInfo<B::State>,
     traffic: &'a mut Traffic<B::Reply>,
-    holding: &'a mut Holding,
+    holding: &'a mut ConnectionMemory,
     watch: &'a Rc<Watch>,
     /// Credit of the request under assembly.
     credit: &'a mut Option<HeldBytes>,
@@ -312,14 +317,14 @@ struct Serving<'a, 'c, B: Backend> {
     most: usize,
     /// Maximum bytes of replies for the socket; beyond it no more requests run.
     unsent_max: usize,
-    room: Room,
+    room: MemoryLevel,
     /// True if large replies take turns.
     crowded: bool,
     /// Bytes reserved for the request under assembly.
     announced: usize,
 }
 
-impl<B: Backend> Serving<'_, '_, B> {
+impl<B: Backend> ServeContext<'_, '_, B> {
     fn next(&self) -> Flow {
         match self.traffic.full(self.most, self.unsent_max) {
             true => Flow::Pause,
@@ -332,7 +337,7 @@ impl<B: Backend> Serving<'_, '_, B> {
     /// kernel, and none in the budget.
     fn reads(&self) -> usize {
         match self.room {
-            Room::Ample => usize::MAX,
+            MemoryLevel::Ample => usize::MAX,
             _ => {
                 let taken = usize::try_from(self.watch.sent.get()).unwrap_or(usize::MAX);
                 (taken - taken % BLOCK_SIZE).max(limits::SMALL_REPLY)
@@ -350,7 +355,7 @@ impl<B: Backend> Serving<'_, '_, B> {
     }
 }
 
-impl<B: Backend> Receiver for Serving<'_, '_, B> {
+impl<B: Backend> Receiver for ServeContext<'_, '_, B> {
     fn admit(&mut self, head: &[u8], bytes: usize) -> Admit {
         let credit = match self.backend.begin(self.info, head, bytes, self.cx) {
             Begin::Go(credit) => credit,
@@ -377,11 +382,13 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
 
     fn ready(&mut self, message: &[u8]) -> bool {
         let crowded = self.crowded;
-        if self.room == Room::Ample && !crowded {
+        if self.room == MemoryLevel::Ample && !crowded {
             return true;
         }
         let bytes = self.backend.reply_bound(message, self.reads());
-        if self.room != Room::Ample && !self.holding.lends(self.traffic.outbox.bytes(), bytes) {
+        if self.room != MemoryLevel::Ample
+            && !self.holding.lends(self.traffic.outbox.bytes(), bytes)
+        {
             return false;
         }
         let now = self.now.monotonic.unwrap_or_default();
@@ -419,7 +426,7 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
     }
 }
 
-impl<B: Backend> Serving<'_, '_, B> {
+impl<B: Backend> ServeContext<'_, '_, B> {
     /// Handles a request of `bytes` that has no reply yet.
     fn without_reply(&mut self, handled: Outcome<B::Reply>, bytes: usize) -> Flow {
         match handled {
@@ -487,7 +494,7 @@ pub(super) struct Conn<B: Backend> {
     reading: bool,
     /// Delay of the next check whether the peer has taken its replies.
     untaken_pause: Duration,
-    holding: Holding,
+    holding: ConnectionMemory,
     watch: Rc<Watch>,
     _present: Present,
 }
@@ -586,7 +593,12 @@ impl<B: Backend> Conn<B> {
     /// Reads once and runs complete requests. `Pending` if the peer has sent nothing more. With
     /// `only_begun`, reads at most the rest of the request that memory was reserved for. The less
     /// `room` there is, the less is read.
-    fn fill(&mut self, cx: &mut Context<'_>, only_begun: bool, room: Room) -> Poll<io::Result<()>> {
+    fn fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        only_begun: bool,
+        room: MemoryLevel,
+    ) -> Poll<io::Result<()>> {
         debug_assert!(
             self.backlog.is_empty(),
             "what was read before is run before more is read"
@@ -602,8 +614,10 @@ impl<B: Backend> Conn<B> {
         let mut buffer = core.receive.borrow_mut();
         let beyond = match () {
             () if only_begun => self.inbox.skips(),
-            () if room == Room::Scant => limits::SCANT_READ,
-            () if room != Room::Ample || self.backend.under_pressure() => limits::CROWDED_READ,
+            () if room == MemoryLevel::Scant => limits::SCANT_READ,
+            () if room != MemoryLevel::Ample || self.backend.under_pressure() => {
+                limits::CROWDED_READ
+            }
             () => buffer.len(),
         };
         let beyond = beyond.min(buffer.len());
@@ -671,11 +685,11 @@ impl<B: Backend> Conn<B> {
 
     /// Runs the complete records in `input` and returns the bytes that they took. The rest may not
     /// run yet.
-    fn run(&mut self, input: &[u8], cx: &mut Context<'_>, room: Room) -> usize {
+    fn run(&mut self, input: &[u8], cx: &mut Context<'_>, room: MemoryLevel) -> usize {
         let backend = &*self.backend;
         let announced = self.inbox.announced();
         let mut speaks_for = None;
-        let mut serving = Serving {
+        let mut serving = ServeContext {
             core: &self.core,
             backend,
             info: &self.info,
@@ -688,7 +702,7 @@ impl<B: Backend> Conn<B> {
             speaks_for: &mut speaks_for,
             cx,
             now: Arrival {
-                time: self.core.clock.now(),
+                time: self.core.clock.current_time(),
                 monotonic: Some(self.core.monotonic()),
                 reads: usize::MAX,
             },
@@ -764,20 +778,20 @@ impl<B: Backend> Conn<B> {
         }
         self.watch.paused.set(None);
         let mut room = self.holding.room();
-        if room != Room::Ample {
+        if room != MemoryLevel::Ample {
             // The connection must not wait for bytes that it holds itself and has not settled yet.
-            self.settle();
+            self.update_ledger();
             self.core.wait_for_memory(&self.watch);
             room = self.holding.room();
-            let untaken = room != Room::Ample && !self.has_taken();
+            let untaken = room != MemoryLevel::Ample && !self.has_taken();
             if untaken {
                 // Others wait neither for the bytes that it would need nor for it.
                 self.holding.waits_no_more();
                 self.core.come_back(&self.watch, self.untaken_pause);
                 self.untaken_pause = (self.untaken_pause * 2).min(limits::UNTAKEN_LONGEST);
             }
-            let full = room != Room::Ample && self.traffic.full(in_flight(room), unsent_max);
-            let stops = room == Room::None || full;
+            let full = room != MemoryLevel::Ample && self.traffic.full(in_flight(room), unsent_max);
+            let stops = room == MemoryLevel::None || full;
             if stops || untaken {
                 only_begun = true;
                 if !begun(&mut self.inbox) {
@@ -846,7 +860,7 @@ impl<B: Backend> Conn<B> {
             if !self.traffic.parked.is_empty() {
                 let log = &self.core.log;
                 let (backend, info) = (&*self.backend, &self.info);
-                let waited = |released: &mut dyn Iterator<Item = &Parked<B::Reply>>| {
+                let waited = |released: &mut dyn Iterator<Item = &ParkedReply<B::Reply>>| {
                     let now = self.core.monotonic();
                     backend.logged(
                         info,
@@ -898,7 +912,7 @@ impl<B: Backend> Conn<B> {
     }
 
     /// Updates the ledger with the bytes that are held.
-    fn settle(&mut self) {
+    fn update_ledger(&mut self) {
         let used =
             self.traffic.memory() + self.inbox.held() + self.backlog.capacity() + self.layer.held();
         if self.holding.set(used, self.inbox.announced()) {
@@ -914,10 +928,10 @@ impl<B: Backend> Conn<B> {
 }
 
 /// Returns the maximum number of bytes in flight of a connection.
-fn in_flight(room: Room) -> usize {
+fn in_flight(room: MemoryLevel) -> usize {
     match room {
-        Room::Ample => limits::CONNECTION_IN_FLIGHT,
-        Room::Short | Room::Scant | Room::None => limits::SHORT_IN_FLIGHT,
+        MemoryLevel::Ample => limits::CONNECTION_IN_FLIGHT,
+        MemoryLevel::Short | MemoryLevel::Scant | MemoryLevel::None => limits::SHORT_IN_FLIGHT,
     }
 }
 
@@ -957,18 +971,18 @@ impl<B: Backend> Future for Conn<B> {
                 return Poll::Ready(());
             }
         }
-        this.settle();
+        this.update_ledger();
         let waits = match () {
-            () if !this.traffic.outbox.is_empty() || this.layer.is_writing() => Stalled::Writing,
+            () if !this.traffic.outbox.is_empty() || this.layer.is_writing() => StallState::Writing,
             () if this.reading && (this.inbox.partial() || this.layer.is_handshaking()) => {
-                Stalled::Reading
+                StallState::Reading
             }
             () if this.inbox.waits() && this.holding.waits_for() > 0 => {
                 this.watch.backlog.set(this.backlog.len());
                 this.watch.rest.set(this.inbox.rest());
-                Stalled::Waiting
+                StallState::Waiting
             }
-            () => Stalled::No,
+            () => StallState::No,
         };
         this.watch.waits.set(waits);
         let mut waker = this.watch.waker.borrow_mut();

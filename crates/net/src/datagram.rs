@@ -53,7 +53,7 @@ pub fn datagrams<B: Backend>(
             }
             let conn = ConnInfo::new(0, peer, address);
             let arrival = Arrival {
-                time: clock.now(),
+                time: clock.current_time(),
                 monotonic: u64::try_from(clock.monotonic().as_nanos()).ok(),
                 reads: usize::MAX,
             };

@@ -29,9 +29,9 @@ use tokio::task::LocalSet;
 use weir_base::limits::net as limits;
 use weir_base::{Clock, Lsn};
 
-use super::connected::Connected;
+use super::connected::ConnectionRegistry;
 use super::connection::Conn;
-use super::ledger::{Account, Holding, Ledger};
+use super::ledger::{Account, ConnectionMemory, Ledger};
 use super::mail::{Mailbox, Message};
 use super::{Backend, Log, Services};
 
@@ -50,7 +50,7 @@ pub struct Settings {
     /// Budget of all connections together.
     pub ledger: Arc<Ledger>,
     /// Registry of the open connections.
-    pub connected: Arc<Connected>,
+    pub connected: Arc<ConnectionRegistry>,
     /// Longest stall of a peer.
     pub stall: Duration,
     /// Source of time for requests.
@@ -105,7 +105,7 @@ impl Wakeups {
         }
     }
 
-    /// Sends `message` to a connection, by its number in [`ConnInfo`](weir_nfs::ConnInfo).
+    /// Sends `message` to a connection, by its number in `weir_nfs::ConnInfo`.
     ///
     /// # Errors
     /// [`Full`](super::mail::Full) if the mailbox has no room for `message`.
@@ -135,7 +135,7 @@ const NEVER: Lsn = Lsn(u64::MAX);
 
 /// State of a connection in which its peer may have stalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stalled {
+pub(super) enum StallState {
     /// Not stalled: it moves, or it is at rest.
     No,
     /// The peer takes no replies.
@@ -154,7 +154,7 @@ pub(super) struct Watch {
     /// Complete requests so far.
     pub requests: Cell<u64>,
     /// Action of the peer that the connection waits for.
-    pub waits: Cell<Stalled>,
+    pub waits: Cell<StallState>,
     /// Bytes that its end would free, or that it waits for.
     pub holds: Cell<usize>,
     /// For a request that waits for memory: bytes that were read, and bytes still to read.
@@ -186,7 +186,7 @@ pub(super) struct Watch {
     queued: Cell<bool>,
     has_turn: Cell<bool>,
     /// State at the last sweep.
-    seen: Cell<Seen>,
+    seen: Cell<SweepState>,
     /// Time for which it has waited for the same request, or for the peer to take as much as a
     /// reply of the largest size.
     age: Cell<Duration>,
@@ -201,20 +201,20 @@ pub(super) struct Watch {
 
 /// State of one sweep that the next one compares with.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Seen {
-    waits: Stalled,
+struct SweepState {
+    waits: StallState,
     requests: u64,
     /// Bytes moved in the direction that the connection waits for.
     moved: u64,
 }
 
 impl Watch {
-    fn new(holding: &Holding) -> Watch {
+    fn new(holding: &ConnectionMemory) -> Watch {
         Watch {
             received: Cell::new(0),
             sent: Cell::new(0),
             requests: Cell::new(0),
-            waits: Cell::new(Stalled::No),
+            waits: Cell::new(StallState::No),
             holds: Cell::new(0),
             backlog: Cell::new(0),
             rest: Cell::new(0),
@@ -231,8 +231,8 @@ impl Watch {
             comes_back: Cell::new(false),
             queued: Cell::new(false),
             has_turn: Cell::new(false),
-            seen: Cell::new(Seen {
-                waits: Stalled::No,
+            seen: Cell::new(SweepState {
+                waits: StallState::No,
                 requests: 0,
                 moved: 0,
             }),
@@ -250,7 +250,7 @@ impl Watch {
         // Bytes in the kernel are not taken yet. If the kernel has none, this side is late.
         let kept = self.socket.get().map_or(0, untaken);
         let taken = self.sent.get().saturating_sub(kept);
-        let stuck = self.waits.get() == Stalled::Writing && kept > 0 && before == taken;
+        let stuck = self.waits.get() == StallState::Writing && kept > 0 && before == taken;
         let looks = if stuck { looks + 1 } else { 0 };
         self.untaken.set((taken, looks));
         let greedy = self.account.wanted() > 0 || self.account.is_greedy(ledger);
@@ -268,22 +268,22 @@ impl Watch {
             return self.drop_because("has not authenticated, and the connection limit is reached");
         }
         let waits = self.waits.get();
-        let now = Seen {
+        let now = SweepState {
             waits,
             requests: match waits {
-                Stalled::Reading => self.requests.get(),
+                StallState::Reading => self.requests.get(),
                 _ => 0,
             },
             moved: match waits {
-                Stalled::Writing => self.sent.get(),
-                Stalled::Waiting => self.arrived(),
+                StallState::Writing => self.sent.get(),
+                StallState::Waiting => self.arrived(),
                 _ => self.received.get(),
             },
         };
         let enough = self.rest.get().min(limits::WAITING_BYTES) as u64;
         let at_rest = match waits {
-            Stalled::No => true,
-            Stalled::Waiting => now.moved >= enough,
+            StallState::No => true,
+            StallState::Waiting => now.moved >= enough,
             _ => false,
         };
         let seen = self.seen.replace(now);
@@ -296,14 +296,14 @@ impl Watch {
         let moved = now.moved.saturating_sub(seen.moved);
         let caught_up = Duration::from_millis(moved * 1000 / limits::LEAST_RATE);
         self.age.set(self.age.get() + limits::SWEEP);
-        if waits == Stalled::Writing {
+        if waits == StallState::Writing {
             self.count_taken(moved);
         }
         self.behind
             .set((self.behind.get() + limits::SWEEP).saturating_sub(caught_up));
         if self.behind.get() >= limit {
             self.drop_because(match waits {
-                Stalled::Writing => "took no answers for too long",
+                StallState::Writing => "took no answers for too long",
                 _ => "left a request unfinished for too long",
             });
         }
@@ -329,7 +329,7 @@ impl Watch {
     /// or has taken long while its address holds much.
     fn is_in_the_way(&self, ledger: &Ledger) -> bool {
         let own = self.account.wanted() > 0;
-        let moves = self.waits.get() == Stalled::No || self.dropped.get().is_some();
+        let moves = self.waits.get() == StallState::No || self.dropped.get().is_some();
         if moves || !(own || ledger.is_short()) {
             return false;
         }
@@ -407,7 +407,7 @@ pub(super) fn untaken(fd: RawFd) -> u64 {
 pub struct Core<L> {
     pub log: L,
     pub ledger: Arc<Ledger>,
-    pub connected: Arc<Connected>,
+    pub connected: Arc<ConnectionRegistry>,
     pub clock: Arc<dyn Clock>,
     pub wakeups: Wakeups,
     /// Buffer for requests. Borrowed only within one call of a connection's `poll`.
@@ -606,7 +606,7 @@ impl<L: Log> Core<L> {
         turn * self.wakeups.wakeups.len() as u64 + self.index as u64
     }
 
-    pub(super) fn watch(&self, number: u64, holding: &Holding) -> Rc<Watch> {
+    pub(super) fn watch(&self, number: u64, holding: &ConnectionMemory) -> Rc<Watch> {
         let watch = Rc::new(Watch::new(holding));
         self.watched.borrow_mut().push(Rc::downgrade(&watch));
         let numbered = &mut *self.numbered.borrow_mut();
@@ -757,13 +757,13 @@ impl<L: Log> Core<L> {
 }
 
 /// Slot on an event loop for a connection that was just accepted.
-pub struct Seat<'c, L> {
+pub struct LoopSlot<'c, L> {
     core: &'c Rc<Core<L>>,
     /// Dropped when the connection is over.
     alive: mpsc::Sender<()>,
 }
 
-impl<L: Log> Seat<'_, L> {
+impl<L: Log> LoopSlot<'_, L> {
     /// Serves the connection with `backend`.
     ///
     /// # Errors
@@ -783,11 +783,11 @@ impl<L: Log> Seat<'_, L> {
 }
 
 /// An accepted connection, and the protocol of its listener.
-pub type Accepted<W> = (StdStream, W);
+pub type AcceptedConnection<W> = (StdStream, W);
 
 /// The running event loops.
 pub struct Cores<W> {
-    queues: Vec<mpsc::UnboundedSender<Accepted<W>>>,
+    queues: Vec<mpsc::UnboundedSender<AcceptedConnection<W>>>,
     threads: Vec<std::thread::JoinHandle<()>>,
     stop: watch::Sender<bool>,
 }
@@ -827,7 +827,7 @@ impl<W: Copy + Send + 'static> Cores<W> {
     }
 
     /// Returns the queues by which connections are dealt to the cores.
-    pub fn queues(&self) -> Vec<mpsc::UnboundedSender<Accepted<W>>> {
+    pub fn queues(&self) -> Vec<mpsc::UnboundedSender<AcceptedConnection<W>>> {
         self.queues.clone()
     }
 
@@ -848,7 +848,7 @@ async fn run<S: Services>(
     core: Rc<Core<S::Log>>,
     services: &S,
     stall: Duration,
-    mut queue: mpsc::UnboundedReceiver<Accepted<S::Wire>>,
+    mut queue: mpsc::UnboundedReceiver<AcceptedConnection<S::Wire>>,
     mut stopped: watch::Receiver<bool>,
 ) {
     let helper = Rc::clone(&core);
@@ -866,7 +866,7 @@ async fn run<S: Services>(
         tokio::select! {
             stream = queue.recv() => match stream {
                 Some((stream, wire)) => {
-                    let seat = Seat {
+                    let seat = LoopSlot {
                         core: &core,
                         alive: alive.clone(),
                     };

@@ -56,7 +56,7 @@ struct Connections {
 
 /// Amount that a connection may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum MemoryLevel {
     /// No restriction: memory is not short.
     Ample,
     /// A few small calls at a time, from peers that have taken their replies.
@@ -124,7 +124,7 @@ impl Ledger {
     }
 
     /// Counts a new connection. `None` if there are too many, and none that may be closed for it.
-    pub fn connect(self: &Arc<Self>, peer: IpAddr) -> Option<Holding> {
+    pub fn connect(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionMemory> {
         let address = address_of(peer);
         let mut connections = self.connections.lock();
         let most = self.most_connections;
@@ -157,7 +157,7 @@ impl Ledger {
         *count += 1;
         let account = Arc::clone(&entry.account);
         self.addresses.store(by_address.len(), RELAXED);
-        Some(Holding {
+        Some(ConnectionMemory {
             ledger: Arc::clone(self),
             account,
             address,
@@ -166,7 +166,7 @@ impl Ledger {
             stranger: true,
             used: 0,
             announced: 0,
-            waiting: Waiting::default(),
+            waiting: AwaitedBytes::default(),
         })
     }
 
@@ -252,7 +252,7 @@ impl Account {
 
 /// Bytes that a connection waits for.
 #[derive(Clone, Copy, Default)]
-struct Waiting {
+struct AwaitedBytes {
     /// Because of the whole budget.
     all: usize,
     /// Because of the limit by address.
@@ -260,7 +260,7 @@ struct Waiting {
 }
 
 /// Bytes of one connection.
-pub struct Holding {
+pub struct ConnectionMemory {
     ledger: Arc<Ledger>,
     account: Arc<Account>,
     address: Address,
@@ -269,7 +269,7 @@ pub struct Holding {
     stranger: bool,
     used: usize,
     announced: usize,
-    waiting: Waiting,
+    waiting: AwaitedBytes,
 }
 
 /// Adds the change from `from` to `to` to the counts `all` and `own`. Returns true if they fell.
@@ -290,7 +290,7 @@ fn shift(all: &AtomicUsize, own: &AtomicUsize, from: &mut usize, to: usize) -> b
     }
 }
 
-impl Holding {
+impl ConnectionMemory {
     /// Returns the account of the client's address, shared with its other connections.
     pub fn account(&self) -> &Arc<Account> {
         &self.account
@@ -308,7 +308,7 @@ impl Holding {
 
     /// Sets the bytes that are held. Returns true if either became less.
     pub fn set(&mut self, used: usize, announced: usize) -> bool {
-        let Holding {
+        let ConnectionMemory {
             ledger, account, ..
         } = self;
         let less = shift(&ledger.used, &account.used, &mut self.used, used);
@@ -322,7 +322,7 @@ impl Holding {
     }
 
     /// Adds `bytes` to the reservation if there is room for them. If not, the connection counts as
-    /// waiting for them until [`Holding::waits_no_more`].
+    /// waiting for them until [`ConnectionMemory::waits_no_more`].
     pub fn promise(&mut self, bytes: usize) -> bool {
         let announced = self.announced;
         self.set(self.used, announced + bytes);
@@ -341,29 +341,30 @@ impl Holding {
         false
     }
 
-    /// Returns the amount that may be read. At [`Room::None`] the connection counts as waiting.
-    pub fn room(&mut self) -> Room {
+    /// Returns the amount that may be read. At [`MemoryLevel::None`] the connection counts as
+    /// waiting.
+    pub fn room(&mut self) -> MemoryLevel {
         let (ledger, account) = (&*self.ledger, &*self.account);
         let (all, own) = (ledger.used(), account.used.load(RELAXED));
         let (reserve, part) = (ledger.reserve(), ledger.per_address());
         if all + reserve <= ledger.total && own < part {
-            return Room::Ample;
+            return MemoryLevel::Ample;
         }
         let few = own < part + ledger.little();
         if all + limits::MAX_RECORD.min(reserve / 2) <= ledger.total && few {
-            return Room::Short;
+            return MemoryLevel::Short;
         }
         // A small reply for each connection may come on top if peers do not take theirs.
         if all < 2 * ledger.total && own < 2 * part {
-            return Room::Scant;
+            return MemoryLevel::Scant;
         }
         self.wait(limits::CONNECTION_IN_FLIGHT, own >= 2 * part);
-        Room::None
+        MemoryLevel::None
     }
 
     /// Returns true if a request may run, while memory is short, whose reply has up to `bytes`.
     /// `unsettled` are bytes that the connection holds already. If false, it counts as waiting
-    /// until [`Holding::waits_no_more`].
+    /// until [`ConnectionMemory::waits_no_more`].
     pub fn lends(&mut self, unsettled: usize, bytes: usize) -> bool {
         if bytes <= limits::SMALL_REPLY {
             return true;
@@ -382,8 +383,8 @@ impl Holding {
     fn wait(&mut self, bytes: usize, own: bool) {
         self.waits_no_more();
         self.waiting = match own {
-            true => Waiting { own: bytes, all: 0 },
-            false => Waiting { all: bytes, own: 0 },
+            true => AwaitedBytes { own: bytes, all: 0 },
+            false => AwaitedBytes { all: bytes, own: 0 },
         };
         self.ledger.waiting.fetch_add(self.waiting.all, RELAXED);
         self.account.waiting.fetch_add(self.waiting.own, RELAXED);
@@ -396,7 +397,7 @@ impl Holding {
 
     /// Ends the connection's wait for memory.
     pub fn waits_no_more(&mut self) {
-        let Waiting { all, own } = std::mem::take(&mut self.waiting);
+        let AwaitedBytes { all, own } = std::mem::take(&mut self.waiting);
         if all + own > 0 {
             self.ledger.waiting.fetch_sub(all, RELAXED);
             self.account.waiting.fetch_sub(own, RELAXED);
@@ -423,7 +424,7 @@ impl Holding {
     }
 }
 
-impl Drop for Holding {
+impl Drop for ConnectionMemory {
     fn drop(&mut self) {
         self.set(0, 0);
         self.waits_no_more();
@@ -458,7 +459,10 @@ mod tests {
         assert_eq!((b.account().wanted(), ledger.wanted()), (0, MIB));
         assert!(ledger.is_short());
         // Reservations take no memory, so small calls are read as before.
-        assert_eq!((again.room(), b.room()), (Room::Ample, Room::Ample));
+        assert_eq!(
+            (again.room(), b.room()),
+            (MemoryLevel::Ample, MemoryLevel::Ample)
+        );
         drop(a);
         assert!(b.promise(MIB));
         b.waits_no_more();
@@ -483,14 +487,20 @@ mod tests {
         let mut neighbour = ledger.connect(ip(1)).unwrap();
         let mut other = ledger.connect(ip(2)).unwrap();
         greedy.set(32 * MIB, 0);
-        assert_eq!((neighbour.room(), other.room()), (Room::Short, Room::Ample));
+        assert_eq!(
+            (neighbour.room(), other.room()),
+            (MemoryLevel::Short, MemoryLevel::Ample)
+        );
         greedy.set(36 * MIB, 0);
-        assert_eq!((neighbour.room(), other.room()), (Room::Scant, Room::Ample));
+        assert_eq!(
+            (neighbour.room(), other.room()),
+            (MemoryLevel::Scant, MemoryLevel::Ample)
+        );
         assert!(!neighbour.lends(0, MIB), "its address has its part");
         assert!(neighbour.account().wanted() > 0 && !ledger.is_short());
         assert!(neighbour.lends(0, limits::SMALL_REPLY));
         greedy.set(49 * MIB, 0);
-        assert_eq!(other.room(), Room::Short);
+        assert_eq!(other.room(), MemoryLevel::Short);
         assert!(
             other.lends(0, 4 * MIB) && !other.lends(0, 8 * MIB),
             "half of the reserve"
@@ -498,11 +508,14 @@ mod tests {
         assert!(other.lends(4 * MIB, limits::SMALL_REPLY) && !other.lends(4 * MIB, MIB));
         other.waits_no_more();
         greedy.set(64 * MIB, 0);
-        assert_eq!((neighbour.room(), other.room()), (Room::None, Room::Scant));
+        assert_eq!(
+            (neighbour.room(), other.room()),
+            (MemoryLevel::None, MemoryLevel::Scant)
+        );
         assert!(ledger.is_short() && greedy.account().is_greedy(&ledger));
         assert!(other.lends(0, limits::SMALL_REPLY) && !other.lends(0, MIB));
         greedy.set(128 * MIB, 0);
-        assert_eq!(other.room(), Room::None);
+        assert_eq!(other.room(), MemoryLevel::None);
     }
 
     #[test]
@@ -513,10 +526,13 @@ mod tests {
         let (mut c, mut d) = (connect("2001:db8:0:1::1"), connect("::ffff:10.0.0.1"));
         let mut e = connect("10.0.0.1");
         a.set(33 * MIB, 0);
-        assert_eq!(b.room(), Room::Short);
+        assert_eq!(b.room(), MemoryLevel::Short);
         a.set(0, 0);
         d.set(33 * MIB, 0);
-        assert_eq!((c.room(), e.room()), (Room::Ample, Room::Short));
+        assert_eq!(
+            (c.room(), e.room()),
+            (MemoryLevel::Ample, MemoryLevel::Short)
+        );
     }
 
     #[test]
@@ -525,7 +541,7 @@ mod tests {
         assert_eq!(ledger.most_connections, 16);
         let mut client = ledger.connect(ip(1)).unwrap();
         client.admitted();
-        let closed = |h: &Holding| h.closed().load(RELAXED);
+        let closed = |h: &ConnectionMemory| h.closed().load(RELAXED);
         let connect = |n| ledger.connect(ip(n)).unwrap();
         let mut strangers: Vec<_> = (0..11).map(|_| connect(1)).collect();
         assert!(!strangers.iter().any(closed));
@@ -551,7 +567,7 @@ mod tests {
             .flat_map(clients)
             .map(|ip| ledger.connect(ip).unwrap())
             .collect();
-        held.iter_mut().for_each(Holding::admitted);
+        held.iter_mut().for_each(ConnectionMemory::admitted);
         assert!(ledger.connect(ip(9)).is_none(), "all are clients'");
         drop((held, last, client));
         let left = ledger.connections.lock();

@@ -79,12 +79,12 @@ use weir_base::Lsn;
 use weir_base::limits::net as limits;
 use weir_conn::{Arrival, Begin, ConnInfo, Framing, Outcome, Reply};
 
-pub use connected::Connected;
+pub use connected::ConnectionRegistry;
 pub use connection::kernel_tls;
 pub use datagram::datagrams;
-pub use event_loop::{Accepted, Cores, Seat, Settings, Wakeups};
+pub use event_loop::{AcceptedConnection, Cores, LoopSlot, Settings, Wakeups};
 pub use ledger::Ledger;
-pub use listener::{Reserved, accept, reserve};
+pub use listener::{ReservedAddress, accept, reserve};
 pub use mail::{Full, Message};
 pub use pacer::pace;
 
@@ -126,7 +126,7 @@ pub trait Services: Send + Sync + 'static {
     /// The connection is lost already, or there are too many.
     fn serve(
         &self,
-        seat: Seat<'_, Self::Log>,
+        seat: LoopSlot<'_, Self::Log>,
         stream: StdStream,
         wire: Self::Wire,
     ) -> io::Result<()>;

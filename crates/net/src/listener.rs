@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use super::event_loop::Accepted;
+use super::event_loop::AcceptedConnection;
 
 /// Maximum number of connections that wait to be accepted; the kernel limits it to
 /// `net.core.somaxconn`.
@@ -24,12 +24,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Accept failures are logged once per this many.
 const LOG_EVERY: u64 = 600;
 
-/// An address that is bound and refuses connections until [`Reserved::listen`].
+/// An address that is bound and refuses connections until [`ReservedAddress::listen`].
 ///
 /// Requests that clients send before the server serves must not be executed later: clients have
 /// given them up by then, and another node may have served later ones. So not even a connection is
 /// accepted.
-pub struct Reserved {
+pub struct ReservedAddress {
     socket: Socket,
     address: SocketAddr,
 }
@@ -38,7 +38,7 @@ pub struct Reserved {
 ///
 /// # Errors
 /// The address cannot be bound.
-pub fn reserve(address: SocketAddr, early: bool) -> io::Result<Reserved> {
+pub fn reserve(address: SocketAddr, early: bool) -> io::Result<ReservedAddress> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
@@ -59,10 +59,10 @@ pub fn reserve(address: SocketAddr, early: bool) -> io::Result<Reserved> {
     socket.set_nonblocking(true)?;
     let address = socket.local_addr()?.as_socket();
     let address = address.ok_or(io::ErrorKind::Unsupported)?;
-    Ok(Reserved { socket, address })
+    Ok(ReservedAddress { socket, address })
 }
 
-impl Reserved {
+impl ReservedAddress {
     /// Returns the address, with the port that was chosen.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -93,7 +93,7 @@ pub(super) fn bind_early(socket: &Socket, address: SocketAddr, early: bool) -> i
 /// close. Runs within a runtime.
 pub async fn accept<W: Copy>(
     listener: StdListener,
-    queues: Vec<mpsc::UnboundedSender<Accepted<W>>>,
+    queues: Vec<mpsc::UnboundedSender<AcceptedConnection<W>>>,
     wire: W,
 ) {
     let listener = match TcpListener::from_std(listener) {

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use weir_base::{Lsn, SystemClock};
 use weir_conn::{DirectTcp, Pieces, RecordMarks};
 
-use super::event_loop::{Core, Stalled, Watch, looks_for};
+use super::event_loop::{Core, StallState, Watch, looks_for};
 use super::*;
 
 mod unasked;
@@ -206,7 +206,12 @@ impl Services for Both {
         Arc::clone(&self.0)
     }
 
-    fn serve(&self, seat: Seat<'_, Arc<Stub>>, stream: TcpStream, wire: Wire) -> io::Result<()> {
+    fn serve(
+        &self,
+        seat: LoopSlot<'_, Arc<Stub>>,
+        stream: TcpStream,
+        wire: Wire,
+    ) -> io::Result<()> {
         match wire {
             Wire::Rpc => seat.serve(&self.0, stream),
             Wire::Smb => seat.serve(&self.1, stream),
@@ -240,7 +245,7 @@ impl Server {
         let cores = Cores::start(&settings, &wakeups, &services).unwrap();
         let [address, smb] = [Wire::Rpc, Wire::Smb].map(|wire| {
             let listener = reserve("127.0.0.1:0".parse().unwrap(), false)
-                .and_then(Reserved::listen)
+                .and_then(ReservedAddress::listen)
                 .unwrap();
             let address = listener.local_addr().unwrap();
             let queues = cores.queues();
@@ -822,7 +827,7 @@ fn a_peer_that_took_its_replies_is_given_time_to_go_on() {
     }
     let writing = || {
         let watched = by_hand.core.watched();
-        let waits = |w: &Rc<Watch>| w.waits.get() == Stalled::Writing;
+        let waits = |w: &Rc<Watch>| w.waits.get() == StallState::Writing;
         (watched.iter().filter(|w| waits(w)).count() == 2).then_some(())
     };
     by_hand.until(writing);
@@ -857,7 +862,7 @@ fn a_peer_that_takes_one_reply_after_the_other_is_not_in_the_way() {
         let mut holding = connect(n);
         holding.set(1 << 20, 0);
         let watch = by_hand.core.watch(u64::from(n), &holding);
-        watch.waits.set(Stalled::Writing);
+        watch.waits.set(StallState::Writing);
         watch.holds.set(1 << 20);
         peers.push((holding, watch));
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::compound::{Client, NFS4, Ops};
 use support::{NFS, Server, X, block_on};
-use weir_auth::gss::{Accepted, Acceptor, Established, Peer, Protection};
+use weir_auth::gss::{AcceptOutcome, Acceptor, Peer, Protection, SecurityContext};
 use weir_auth::krb5::{Context, Keys};
 use weir_base::SeededRng;
 use weir_nfs::{ConnInfo, Outcome};
@@ -20,7 +20,7 @@ use weir_vfs::{Flavours, Identity, Rule, Squash};
 
 fn measure(s: &Server, name: &str, procedure: u32, args: &X) {
     let mut record = s.encode(NFS, procedure, args);
-    let (conn, now) = (s.conn(), s.now());
+    let (conn, now) = (s.conn(), s.current_time());
     let rounds = 200_000u32;
     let mut best = u128::MAX;
     for _ in 0..5 {
@@ -92,9 +92,9 @@ fn side(initiator: bool) -> Context {
 struct Kerberos;
 
 impl Acceptor for Kerberos {
-    fn accept(&self, _: Vec<u8>) -> Pin<Box<dyn Future<Output = Accepted> + Send>> {
-        Box::pin(std::future::ready(Accepted {
-            established: Some(Established {
+    fn accept(&self, _: Vec<u8>) -> Pin<Box<dyn Future<Output = AcceptOutcome> + Send>> {
+        Box::pin(std::future::ready(AcceptOutcome {
+            established: Some(SecurityContext {
                 peer: Peer {
                     principal: "user@TEST".to_owned(),
                     identity: Identity::unix(0, 0, std::iter::empty().collect()),
@@ -102,7 +102,7 @@ impl Acceptor for Kerberos {
                 lifetime: Duration::from_secs(100_000),
                 protections: vec![Box::new(side(false))],
             }),
-            ..Accepted::default()
+            ..AcceptOutcome::default()
         }))
     }
 }
@@ -128,7 +128,7 @@ fn sealed() {
     s.service.accept_contexts(Arc::new(Kerberos));
     let conn = s.conn();
     let init = head(0, 1, 0, 1, &[]).u(0).u(0).o(b"token").0;
-    let Outcome::Later(later) = s.service.handle(&conn, &init, s.now()) else {
+    let Outcome::Later(later) = s.service.handle(&conn, &init, s.current_time()) else {
         panic!("no context")
     };
     let Outcome::Reply(reply, _) = block_on(later) else {
@@ -205,7 +205,7 @@ fn measure_sealed(
         let records: Vec<Vec<u8>> = (0..200).map(|_| record()).collect();
         let start = Instant::now();
         for record in &records {
-            let Outcome::Reply(reply, _) = s.service.handle(conn, record, s.now()) else {
+            let Outcome::Reply(reply, _) = s.service.handle(conn, record, s.current_time()) else {
                 panic!("no reply")
             };
             std::hint::black_box(&reply);
@@ -220,7 +220,7 @@ fn measure4(c: &Client<'_>, name: &str, ops: &Ops) {
     let first = c.slots.borrow()[0];
     let args = c.compound(&c.in_slot(ops, 0, 0, false));
     let mut record = c.s.encode(NFS4, 1, &args);
-    let (conn, now) = (c.s.conn(), c.s.now());
+    let (conn, now) = (c.s.conn(), c.s.current_time());
     // Behind the head with its tag of three bytes, and SEQUENCE's number and session.
     let at = record.len() - args.0.len() + 8 + 8 + 4 + 16;
     let rounds = 200_000u32;

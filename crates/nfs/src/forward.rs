@@ -54,13 +54,13 @@ const MAX_PATH: usize = weir_base::limits::MAX_MOUNT_PATH;
 
 /// Future of the reply to a forwarded call: room for the record mark, and the message. `None` if
 /// the call is not carried any more.
-pub type Forwarded = Pin<Box<dyn Future<Output = Option<Vec<u8>>>>>;
+pub type ForwardFuture = Pin<Box<dyn Future<Output = Option<Vec<u8>>>>>;
 
 /// Carries calls to other servers of the cluster.
 pub trait Forward: Send + Sync {
     /// Carries a call, with its record mark, that came over `conn`, to the owner of the aggregate
     /// with this identity. Waits for as long as nobody owns it.
-    fn forward(&self, conn: &ConnInfo, owner: [u8; 16], record: Vec<u8>) -> Forwarded;
+    fn forward(&self, conn: &ConnInfo, owner: [u8; 16], record: Vec<u8>) -> ForwardFuture;
 
     /// Ends what is done for a connection that is over.
     fn ended(&self, connection: u64);

@@ -34,7 +34,7 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 pub const USERS: usize = 4096;
 
 /// A user's groups, the primary one not among them; `None` if the user is not known.
-pub type Found = Option<Groups>;
+pub type ResolvedGroups = Option<Groups>;
 
 /// The name service.
 pub trait Directory: Send + Sync {
@@ -46,12 +46,12 @@ pub trait Directory: Send + Sync {
 pub struct Answer {
     cache: Arc<Cache>,
     uid: u32,
-    found: Found,
+    found: ResolvedGroups,
 }
 
 impl Answer {
     /// Reports the user's groups.
-    pub fn found(mut self, groups: Found) {
+    pub fn found(mut self, groups: ResolvedGroups) {
         self.found = groups;
     }
 }
@@ -66,7 +66,7 @@ enum Entry {
     /// Being looked up, since then; these wait.
     Asked(Duration, Vec<Waker>),
     /// Found, good until then.
-    Known(Duration, Found),
+    Known(Duration, ResolvedGroups),
 }
 
 struct Cache {
@@ -75,7 +75,7 @@ struct Cache {
 }
 
 impl Cache {
-    fn answered(&self, uid: u32, found: Found) {
+    fn answered(&self, uid: u32, found: ResolvedGroups) {
         let kept = match found {
             Some(_) => KEPT,
             None => KEPT_UNKNOWN,
@@ -103,23 +103,23 @@ impl Cache {
 }
 
 /// State of a user in the cache.
-pub enum Known {
+pub enum GroupsLookup {
     /// The result.
-    Yes(Found),
+    Yes(ResolvedGroups),
     /// The look-up is under way.
-    Coming(Coming),
+    Coming(PendingLookup),
 }
 
 /// A look-up under way, to be waited for.
-pub struct Coming {
+pub struct PendingLookup {
     cache: Arc<Cache>,
     uid: u32,
 }
 
-impl Future for Coming {
-    type Output = Found;
+impl Future for PendingLookup {
+    type Output = ResolvedGroups;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Found> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ResolvedGroups> {
         let now = self.cache.clock.monotonic();
         match self.cache.entries.lock().get_mut(&self.uid) {
             Some(Entry::Known(_, found)) => Poll::Ready(found.clone()),
@@ -155,15 +155,15 @@ impl UserGroups {
     }
 
     /// Returns the groups of a user, or the look-up of them, which is started if necessary.
-    pub fn of(&self, uid: u32) -> Known {
+    pub fn find_groups(&self, uid: u32) -> GroupsLookup {
         let now = self.cache.clock.monotonic();
         {
             let mut entries = self.cache.entries.lock();
             match entries.get(&uid) {
                 Some(Entry::Known(until, found)) if now < *until => {
-                    return Known::Yes(found.clone());
+                    return GroupsLookup::Yes(found.clone());
                 }
-                Some(Entry::Asked(..)) => return Known::Coming(self.coming(uid)),
+                Some(Entry::Asked(..)) => return GroupsLookup::Coming(self.coming(uid)),
                 _ => {}
             }
             if entries.len() >= USERS {
@@ -174,7 +174,7 @@ impl UserGroups {
                     entries.retain(|_, e| matches!(e, Entry::Asked(..)));
                 }
                 if entries.len() >= USERS {
-                    return Known::Yes(None);
+                    return GroupsLookup::Yes(None);
                 }
             }
             entries.insert(uid, Entry::Asked(now, Vec::new()));
@@ -186,11 +186,11 @@ impl UserGroups {
             found: None,
         };
         self.directory.look_up(uid, answer);
-        Known::Coming(self.coming(uid))
+        GroupsLookup::Coming(self.coming(uid))
     }
 
-    fn coming(&self, uid: u32) -> Coming {
-        Coming {
+    fn coming(&self, uid: u32) -> PendingLookup {
+        PendingLookup {
             cache: Arc::clone(&self.cache),
             uid,
         }

@@ -46,7 +46,7 @@ pub enum Query {
 
 /// The result of a [`Query`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum QueryOutcome {
     /// There is no such user or group.
     Nobody,
     /// The number of a user or group.
@@ -66,19 +66,19 @@ pub trait Accounts: Send + Sync {
 pub struct Answer {
     cache: Arc<Cache>,
     query: Query,
-    found: Found,
+    found: QueryOutcome,
 }
 
 impl Answer {
     /// Reports the result.
-    pub fn found(mut self, found: Found) {
+    pub fn found(mut self, found: QueryOutcome) {
         self.found = found;
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        let found = std::mem::replace(&mut self.found, Found::Nobody);
+        let found = std::mem::replace(&mut self.found, QueryOutcome::Nobody);
         self.cache.answered(&self.query, found);
     }
 }
@@ -87,7 +87,7 @@ enum Entry {
     /// Being looked up, since then.
     Asked(Duration, Arc<Signal<()>>),
     /// Found, good until then.
-    Known(Duration, Found),
+    Known(Duration, QueryOutcome),
 }
 
 struct Cache {
@@ -96,9 +96,9 @@ struct Cache {
 }
 
 impl Cache {
-    fn answered(&self, query: &Query, found: Found) {
+    fn answered(&self, query: &Query, found: QueryOutcome) {
         let kept = match found {
-            Found::Nobody => KEPT_UNKNOWN,
+            QueryOutcome::Nobody => KEPT_UNKNOWN,
             _ => KEPT,
         };
         let until = self.clock.monotonic() + kept;
@@ -118,7 +118,7 @@ pub struct IdMap {
 }
 
 /// A look-up under way; set when its result is in the cache.
-pub type Coming = Arc<Signal<()>>;
+pub type PendingQuery = Arc<Signal<()>>;
 
 impl IdMap {
     /// Creates a map for names in `domain`, which `accounts` resolves.
@@ -145,7 +145,7 @@ impl IdMap {
                 && now >= *since + PATIENCE
             {
                 late.push(Arc::clone(over));
-                *entry = Entry::Known(now + KEPT_UNKNOWN, Found::Nobody);
+                *entry = Entry::Known(now + KEPT_UNKNOWN, QueryOutcome::Nobody);
             }
         }
         late.iter().for_each(|over| over.set(()));
@@ -156,7 +156,7 @@ impl IdMap {
     ///
     /// # Errors
     /// The look-up to wait for.
-    pub fn number(&self, group: bool, text: &[u8]) -> Result<Option<u32>, Coming> {
+    pub fn number(&self, group: bool, text: &[u8]) -> Result<Option<u32>, PendingQuery> {
         let at = text.iter().rposition(|byte| *byte == b'@');
         let Some((name, [_, domain @ ..])) = at.map(|at| text.split_at(at)) else {
             return Ok(None);
@@ -172,7 +172,7 @@ impl IdMap {
     ///
     /// # Errors
     /// The look-up to wait for.
-    pub fn number_of(&self, group: bool, name: &[u8]) -> Result<Option<u32>, Coming> {
+    pub fn number_of(&self, group: bool, name: &[u8]) -> Result<Option<u32>, PendingQuery> {
         if name.is_empty() || name.len() > MAX_NAME || name.contains(&0) {
             return Ok(None);
         }
@@ -181,7 +181,7 @@ impl IdMap {
             false => Query::User(name.into()),
         };
         Ok(match self.look_up(query)? {
-            Found::Number(number) => Some(number),
+            QueryOutcome::Number(number) => Some(number),
             _ => None,
         })
     }
@@ -190,18 +190,18 @@ impl IdMap {
     ///
     /// # Errors
     /// The look-up to wait for.
-    pub fn name(&self, group: bool, number: u32) -> Result<Option<Arc<[u8]>>, Coming> {
+    pub fn name(&self, group: bool, number: u32) -> Result<Option<Arc<[u8]>>, PendingQuery> {
         let query = match group {
             true => Query::Gid(number),
             false => Query::Uid(number),
         };
         Ok(match self.look_up(query)? {
-            Found::Name(name) => Some(name),
+            QueryOutcome::Name(name) => Some(name),
             _ => None,
         })
     }
 
-    fn look_up(&self, query: Query) -> Result<Found, Coming> {
+    fn look_up(&self, query: Query) -> Result<QueryOutcome, PendingQuery> {
         let now = self.cache.clock.monotonic();
         let over = {
             let mut entries = self.cache.entries.lock();
@@ -218,10 +218,10 @@ impl IdMap {
                     entries.retain(|_, e| matches!(e, Entry::Asked(..)));
                 }
                 if entries.len() >= MOST {
-                    return Ok(Found::Nobody);
+                    return Ok(QueryOutcome::Nobody);
                 }
             }
-            let over: Coming = Arc::default();
+            let over: PendingQuery = Arc::default();
             entries.insert(query.clone(), Entry::Asked(now, Arc::clone(&over)));
             over
         };
@@ -229,7 +229,7 @@ impl IdMap {
         let answer = Answer {
             cache: Arc::clone(&self.cache),
             query: query.clone(),
-            found: Found::Nobody,
+            found: QueryOutcome::Nobody,
         };
         self.accounts.look_up(query.clone(), answer);
         match self.cache.entries.lock().get(&query) {
@@ -244,12 +244,12 @@ impl IdMap {
 #[derive(Default)]
 pub struct Names<'m> {
     map: Option<&'m IdMap>,
-    lacked: RefCell<Option<Coming>>,
+    lacked: RefCell<Option<PendingQuery>>,
 }
 
 impl<'m> Names<'m> {
     /// Resolves names by `map`; without one, allows numbers only.
-    pub fn of(map: Option<&'m IdMap>) -> Names<'m> {
+    pub fn new(map: Option<&'m IdMap>) -> Names<'m> {
         Names {
             map,
             lacked: RefCell::default(),
@@ -257,11 +257,11 @@ impl<'m> Names<'m> {
     }
 
     /// Takes the look-up that the operation has to wait for.
-    pub fn lacked(&self) -> Option<Coming> {
+    pub fn lacked(&self) -> Option<PendingQuery> {
         self.lacked.take()
     }
 
-    fn lacks<T>(&self, found: Result<Option<T>, Coming>) -> Option<T> {
+    fn lacks<T>(&self, found: Result<Option<T>, PendingQuery>) -> Option<T> {
         found.unwrap_or_else(|coming| {
             self.lacked.replace(Some(coming));
             None

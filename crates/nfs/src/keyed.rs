@@ -1,7 +1,7 @@
 //! A keyed hash for tables whose keys come from clients.
 //!
 //! The standard library's SipHash is safe against keys that are made to collide,
-//! and takes longer than the rest of a look-up. Folded multiplication (multiply to
+//! and takes longer than the rest of a look-up. KeyedHasher multiplication (multiply to
 //! 128 bits and add the halves, as in wyhash) by a secret is several times as fast.
 //! It is no cryptographic function, but a client never sees a hash, only how
 //! long its own calls take, so it has nothing to find the secret by; and the
@@ -11,15 +11,15 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// A secret, drawn anew for each table.
 #[derive(Clone, Copy)]
-pub(crate) struct Keyed {
+pub(crate) struct KeyedBuildHasher {
     start: u64,
     factor: u64,
 }
 
-impl Default for Keyed {
-    fn default() -> Keyed {
+impl Default for KeyedBuildHasher {
+    fn default() -> KeyedBuildHasher {
         let random = || RandomState::new().build_hasher().finish();
-        Keyed {
+        KeyedBuildHasher {
             start: random(),
             // Odd: no input bit is multiplied away.
             factor: random() | 1,
@@ -27,24 +27,24 @@ impl Default for Keyed {
     }
 }
 
-impl BuildHasher for Keyed {
-    type Hasher = Folded;
+impl BuildHasher for KeyedBuildHasher {
+    type Hasher = KeyedHasher;
 
-    fn build_hasher(&self) -> Folded {
-        Folded {
+    fn build_hasher(&self) -> KeyedHasher {
+        KeyedHasher {
             state: self.start,
             factor: self.factor,
         }
     }
 }
 
-/// The hasher of [`Keyed`].
-pub(crate) struct Folded {
+/// The hasher of [`KeyedBuildHasher`].
+pub(crate) struct KeyedHasher {
     state: u64,
     factor: u64,
 }
 
-impl Hasher for Folded {
+impl Hasher for KeyedHasher {
     fn write(&mut self, bytes: &[u8]) {
         let (words, tail) = bytes.as_chunks::<8>();
         for word in words {
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn counted_keys_spread() {
         for _ in 0..20 {
-            let keyed = Keyed::default();
+            let keyed = KeyedBuildHasher::default();
             let mut low = [0u32; 256];
             let mut high = [0u32; 256];
             for n in 0..64_000u64 {

@@ -19,7 +19,7 @@ pub mod v4;
 
 pub use bound::reply_bound;
 pub use rpc::outcome::{Begin, Later, Outcome};
-pub use rpc::outgoing::Outgoing;
+pub use rpc::outgoing::OutgoingCall;
 pub use rpc::reply::ReplyBuf;
 pub use rpc::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM, RQUOTA_PROGRAM};
 pub use rpc::{operation, portmap, xdr};

@@ -6,13 +6,13 @@
 //! the pages are in memory (operations change nothing before they have all they need).
 
 use crate::forward::{self, Forward, NOT_FORWARDED};
-use crate::groups::{Directory, FULL, Found, Known, UserGroups};
+use crate::groups::{Directory, FULL, GroupsLookup, ResolvedGroups, UserGroups};
 use crate::gss::Gss;
 use crate::idmap::{Accounts, IdMap};
 use crate::mount3::{self, Mounts};
 use crate::nlm::{self, LockService};
 use crate::nsm;
-use crate::rpc::drc::{Drc, Seen, Ticket};
+use crate::rpc::drc::{Drc, ReplyLookup, Ticket};
 use crate::rpc::failure::Failure;
 use crate::rpc::held::HeldCalls;
 use crate::rpc::message::{
@@ -22,7 +22,7 @@ use crate::rpc::message::{
 use crate::rpc::outcome::{
     Begin, HELD_OVERHEAD, Outcome, PATIENCE_NFS3, count_refusal, counted, refusal, refuse,
 };
-use crate::rpc::outgoing::{Outbox, Outgoing};
+use crate::rpc::outgoing::{Outbox, OutgoingCall};
 use crate::rpc::reply::ReplyBuf;
 use crate::rpc::xdr::Reader;
 use crate::rpc::{self, operation};
@@ -38,7 +38,7 @@ use std::time::Duration;
 use weir_auth::gss::Acceptor;
 use weir_base::limits::net::LARGE_WRITE;
 use weir_base::{Clock, Ino, Lsn, Rng, SipKey, VolumeId};
-use weir_conn::{Arrival, Parts, Patience, Request, Resumed, resume};
+use weir_conn::{Arrival, Parts, Patience, Request, WaitOutcome, resume};
 use weir_vfs::grace::Records;
 use weir_vfs::names::Wait;
 use weir_vfs::stats::Done;
@@ -143,7 +143,7 @@ impl From<Refusal> for Stop<Refusal> {
 
 /// A suspended call of NFSv3, MOUNT, NLM, NSM or RQUOTA. On drop, charges for bytes that were not
 /// moved are refunded.
-struct Suspended {
+struct SuspendedCall {
     service: Arc<Service>,
     conn: ConnInfo,
     record: Vec<u8>,
@@ -154,13 +154,13 @@ struct Suspended {
     recording: bool,
 }
 
-impl Drop for Suspended {
+impl Drop for SuspendedCall {
     fn drop(&mut self) {
-        self.cx.settle(&self.service.vfs.throttle);
+        self.cx.settle_charge(&self.service.vfs.throttle);
     }
 }
 
-impl Request for Suspended {
+impl Request for SuspendedCall {
     type Reply = ReplyBuf;
     type Cancel = Infallible;
 
@@ -173,20 +173,20 @@ impl Request for Suspended {
         }
     }
 
-    fn resume(&mut self, resumed: Resumed<Infallible>) -> Result<Outcome, Suspend> {
+    fn resume(&mut self, resumed: WaitOutcome<Infallible>) -> Result<Outcome, Suspend> {
         let Message::Call(call) = rpc::message(&self.record) else {
             return Ok(Outcome::Close("not an RPC message"));
         };
         match resumed {
-            Resumed::Ready => {}
-            Resumed::NotRecalled => self.may_wait.recalls = false,
-            Resumed::NotNamed => self.may_wait.names = false,
-            Resumed::Failed(_) if self.recording => self.may_wait.records = false,
-            Resumed::Failed(error) => {
+            WaitOutcome::Ready => {}
+            WaitOutcome::NotRecalled => self.may_wait.recalls = false,
+            WaitOutcome::NotNamed => self.may_wait.names = false,
+            WaitOutcome::Failed(_) if self.recording => self.may_wait.records = false,
+            WaitOutcome::Failed(error) => {
                 let outcome = self.service.failed(&self.conn, &call, error);
                 return Ok(counted(&self.service.vfs, self.conn.id, outcome));
             }
-            Resumed::Cancelled(never) => match never {},
+            WaitOutcome::Cancelled(never) => match never {},
         }
         let service = &self.service;
         // It may have waited until its volume had moved to another server.
@@ -259,7 +259,7 @@ impl Service {
         let drc = Drc::new(config.drc_bytes, secret);
         let (of_4, of_3) = { config.done_calls.into_iter() }
             .partition(|call: &DoneCall| v4::persistent::is_operation(&call.key));
-        drc.recover(of_3, config.clock.now());
+        drc.recover(of_3, config.clock.current_time());
         let outbox = Arc::new(Outbox::default());
         let nfs4 = Nfs4::start(v4::Parts {
             vfs: Arc::clone(&config.vfs),
@@ -280,7 +280,7 @@ impl Service {
             outbox: Arc::clone(&outbox),
         });
         Arc::new(Service {
-            patience: Patience::of(PATIENCE_NFS3),
+            patience: Patience::new(PATIENCE_NFS3),
             vfs: config.vfs,
             drc,
             mounts: Mounts::default(),
@@ -376,7 +376,7 @@ impl Service {
             groups.tick();
         }
         // Ends only once the clients of all services have reclaimed their claims.
-        if self.vfs.grace.settle(self.clock.monotonic()) {
+        if self.vfs.grace.end_if_over(self.clock.monotonic()) {
             self.records.end_grace();
         }
         self.records.tick();
@@ -386,7 +386,7 @@ impl Service {
 
     /// Takes a call that is to be sent to a client. `may` tells if a destination may be called now.
     /// Destinations take turns.
-    pub fn next_outgoing(&self, mut may: impl FnMut(IpAddr) -> bool) -> Option<Outgoing> {
+    pub fn next_outgoing(&self, mut may: impl FnMut(IpAddr) -> bool) -> Option<OutgoingCall> {
         self.outbox.take(&mut may)
     }
 
@@ -555,9 +555,9 @@ impl Service {
             Ok(Credential::Sys(who)) if who.unix.gids.as_slice().len() >= FULL => who.unix.uid,
             _ => return self.serve(conn, call, now),
         };
-        let coming = match groups.of(uid) {
-            Known::Yes(found) => return self.completed(conn, call, found, now),
-            Known::Coming(coming) => coming,
+        let coming = match groups.find_groups(uid) {
+            GroupsLookup::Yes(found) => return self.completed(conn, call, found, now),
+            GroupsLookup::Coming(coming) => coming,
         };
         let (service, conn, record) = (Arc::clone(self), conn.clone(), call.record(call.args));
         Outcome::Later(Box::pin(async move {
@@ -574,7 +574,7 @@ impl Service {
         self: &Arc<Self>,
         conn: &ConnInfo,
         call: &Call<'_>,
-        found: Found,
+        found: ResolvedGroups,
         now: Arrival,
     ) -> Outcome {
         let more = found.filter(|groups| groups.as_slice().len() > FULL);
@@ -607,16 +607,18 @@ impl Service {
         let mut ticket = None;
         if nfs3(call).is_some_and(procedure::must_run_once) {
             match self.drc.begin(conn, call, now.time) {
-                Seen::New(t) => ticket = Some(t),
-                Seen::Twin => {}
-                Seen::Running => return Outcome::Drop,
+                ReplyLookup::New(t) => ticket = Some(t),
+                ReplyLookup::Twin => {}
+                ReplyLookup::Running => return Outcome::Drop,
                 // While the mirror's partner is lost, a strict volume does not confirm changes. The
                 // client tries again.
-                Seen::Recovered(volume, _) if self.vfs.holds(volume) => return Outcome::Drop,
-                Seen::Recovered(volume, ino) => {
+                ReplyLookup::Recovered(volume, _) if self.vfs.holds(volume) => {
+                    return Outcome::Drop;
+                }
+                ReplyLookup::Recovered(volume, ino) => {
                     return Outcome::Reply(self.recovered(call, volume, ino), None);
                 }
-                Seen::Answered(reply, lsn) => return Outcome::Reply(reply, lsn),
+                ReplyLookup::Answered(reply, lsn) => return Outcome::Reply(reply, lsn),
             }
         }
         if nfs3(call).is_some_and(procedure::may_be_held) && self.held.contains(conn.id, call.xid) {
@@ -627,7 +629,7 @@ impl Service {
         cx.set_reads(now.reads);
         match self.run(conn, call, &mut cx, MayWait::ALL) {
             Ok(answer) => {
-                cx.settle(&self.vfs.throttle);
+                cx.settle_charge(&self.vfs.throttle);
                 finish(ticket, answer)
             }
             Err(Stop::Failed(why)) => refuse(call.xid, why),
@@ -651,7 +653,7 @@ impl Service {
             let bytes = self.vfs.throttle.hold(conn.peer.ip(), bytes);
             (self.held.enter(conn.id, call.xid), bytes)
         });
-        let suspended = Suspended {
+        let suspended = SuspendedCall {
             service: Arc::clone(self),
             conn: conn.clone(),
             record: call.record(kept(call, &cx)),
@@ -784,7 +786,7 @@ impl Service {
                 namespace,
             })
         });
-        ReplyBuf::whole(head, Some(Failure::of(call.procedure)))
+        ReplyBuf::whole(head, Some(Failure::from_procedure(call.procedure)))
     }
 
     /// Counts a call that failed with this status of its protocol.
@@ -795,7 +797,7 @@ impl Service {
 
     /// Returns the reply to an NFS call that failed before it reached any object, and counts it.
     fn nfs_failure(&self, conn: &ConnInfo, call: &Call<'_>, error: Error) -> ReplyBuf {
-        self.count_failure(conn, call, Status::of(call.procedure, error) as u32);
+        self.count_failure(conn, call, Status::from_error(call.procedure, error) as u32);
         let mut head = ReplyBuf::start(64);
         rpc::put_accepted(&mut head, call.xid);
         procedure::put_failure(&mut head, call.procedure, error);
@@ -894,7 +896,8 @@ impl Service {
             }
             Err(Stop::Suspended(suspend)) => return Err(suspend.into()),
         };
-        let mut reply = ReplyBuf::with_payload(head, payload, Some(Failure::of(call.procedure)));
+        let mut reply =
+            ReplyBuf::with_payload(head, payload, Some(Failure::from_procedure(call.procedure)));
         if let Some(done) = volume.and_then(|id| counted_as(cx, id, call)) {
             reply.count_as(done);
         }

@@ -12,10 +12,10 @@ use support::{Server, X};
 use weir_base::Clock;
 use weir_nfs::{Later, Outcome};
 use weir_vfs::claims::{
-    Caching, Client, Kind, Lock, Modes, Notice, OpenRequest, Opened, Owner, Range, ServiceId, Sink,
-    Style, Verdict, Who,
+    CacheRights, Client, Kind, Lock, Modes, Notice, OpenOutcome, OpenRequest, Owner, OwnerId,
+    Range, ServiceId, Sink, Style, Verdict,
 };
-use weir_vfs::grace::{Bound, Claimant, Had, Kinds};
+use weir_vfs::grace::{Claimant, Had, Kinds, PossibleClaims};
 use weir_vfs::{Export, FileId, Rule, Squash};
 
 const OK: u32 = 0;
@@ -39,7 +39,7 @@ impl Sink for Notices {
 }
 
 impl Other {
-    fn of(s: &Server, handle: &[u8]) -> Other {
+    fn new(s: &Server, handle: &[u8]) -> Other {
         let notices = Arc::new(Notices::default());
         let sink: Weak<dyn Sink> = Arc::downgrade(&(notices.clone() as Arc<dyn Sink>));
         s.vfs.claims.attach(ServiceId(2), sink);
@@ -51,7 +51,7 @@ impl Other {
                     address: "10.0.0.7".parse().unwrap(),
                     name: Arc::from(&b"guid"[..]),
                 },
-                who: Who::key(1),
+                who: OwnerId::key(1),
                 shown: Arc::default(),
             },
             notices,
@@ -67,10 +67,10 @@ impl Other {
             enforced: true,
             overwrite: false,
         };
-        assert_eq!(s.vfs.claims.open(self.file, &request), Opened::Granted);
+        assert_eq!(s.vfs.claims.open(self.file, &request), OpenOutcome::Granted);
     }
 
-    fn cache(&self, s: &Server, caching: Caching) {
+    fn cache(&self, s: &Server, caching: CacheRights) {
         let given = s
             .vfs
             .claims
@@ -79,7 +79,7 @@ impl Other {
     }
 
     /// Returns what the client may still cache, if it was asked to give up more.
-    fn broken_to(&self) -> Option<Caching> {
+    fn broken_to(&self) -> Option<CacheRights> {
         let notices = std::mem::take(&mut *self.notices.0.lock().unwrap());
         assert!(notices.len() < 2, "{notices:?}");
         notices.first().map(|n| match n {
@@ -91,7 +91,7 @@ impl Other {
         })
     }
 
-    fn answer(&self, s: &Server, keeps: Caching) {
+    fn answer(&self, s: &Server, keeps: CacheRights) {
         assert!(s.vfs.claims.acknowledge(self.file, &self.owner, keeps));
     }
 }
@@ -114,7 +114,7 @@ fn denials_and_ranges_of_others_stop_reads_and_writes() {
     let root = s.root();
     let file = s.create(&root, b"file", 0o644);
     s.write(&file, 0, &[1; 100]);
-    let other = Other::of(&s, &file);
+    let other = Other::new(&s, &file);
     other.open(&s, Modes::READ, Modes::WRITE);
     assert_eq!(
         (
@@ -169,21 +169,46 @@ fn operations_wait_for_others_caches() {
     let rename = X(old.0.iter().chain(&new.0).copied().collect());
     let back = X(new.0.iter().chain(&old.0).copied().collect());
     let link = X::new().o(&file).o(&dir).o(b"link");
-    let other = Other::of(&s, &file);
-    let (none, h) = (Caching::NONE, Caching::READ_HANDLE);
-    let rw = Caching::READ | Caching::WRITE;
+    let other = Other::new(&s, &file);
+    let (none, h) = (CacheRights::NONE, CacheRights::READ_HANDLE);
+    let rw = CacheRights::READ | CacheRights::WRITE;
     // Name of the call, what is cached, the call, and what may still be cached afterwards.
-    type Do<'a> = (&'a str, Caching, &'a dyn Fn() -> u32, Option<Caching>);
+    type Do<'a> = (
+        &'a str,
+        CacheRights,
+        &'a dyn Fn() -> u32,
+        Option<CacheRights>,
+    );
     let cases: [Do<'_>; 9] = [
         ("READ", h, &|| read(&s, &file, 0, 1), None),
-        ("READ", rw, &|| read(&s, &file, 0, 1), Some(Caching::READ)),
+        (
+            "READ",
+            rw,
+            &|| read(&s, &file, 0, 1),
+            Some(CacheRights::READ),
+        ),
         ("WRITE", h, &|| write(&s, &file, 0), Some(none)),
         ("SETATTR", h, &|| cut(&s, &file, 1), Some(none)),
-        ("RENAME", h, &|| s.status(14, &rename), Some(Caching::READ)),
-        ("RENAME", h, &|| s.status(14, &back), Some(Caching::READ)),
+        (
+            "RENAME",
+            h,
+            &|| s.status(14, &rename),
+            Some(CacheRights::READ),
+        ),
+        (
+            "RENAME",
+            h,
+            &|| s.status(14, &back),
+            Some(CacheRights::READ),
+        ),
         ("GETATTR", h, &|| s.status(1, &X::new().o(&file)), None),
         ("LINK", h, &|| s.status(15, &link), None),
-        ("REMOVE", h, &|| s.status(12, &from()), Some(Caching::READ)),
+        (
+            "REMOVE",
+            h,
+            &|| s.status(12, &from()),
+            Some(CacheRights::READ),
+        ),
     ];
     for (what, caching, call, to) in cases {
         other.cache(&s, caching);
@@ -200,7 +225,7 @@ fn operations_wait_for_others_caches() {
     }
     // A client that does not answer loses it.
     let file = s.create(&dir, b"file", 0o644);
-    let other = Other::of(&s, &file);
+    let other = Other::new(&s, &file);
     other.cache(&s, rw);
     assert_eq!(read(&s, &file, 0, 1), JUKEBOX);
     s.service.tick();
@@ -237,19 +262,19 @@ fn a_call_goes_on_as_soon_as_others_let_it_and_is_told_to_come_back_if_they_do_n
     let s = Server::new();
     let root = s.root();
     let file = s.create(&root, b"file", 0o644);
-    let other = Other::of(&s, &file);
+    let other = Other::new(&s, &file);
     let write = X::new().o(&file).h(0).u(3).u(2).o(b"new");
     let remove = X::new().o(&root).o(b"file");
-    other.cache(&s, Caching::READ_HANDLE);
+    other.cache(&s, CacheRights::READ_HANDLE);
     let mut calls = [parked(&s, 7, &write), parked(&s, 12, &remove)];
     s.service.tick();
     assert_eq!(calls.each_mut().map(poll), [None; 2]);
-    other.answer(&s, Caching::NONE);
+    other.answer(&s, CacheRights::NONE);
     assert_eq!(calls.each_mut().map(poll), [Some(OK); 2]);
     // One that does not answer.
     let file = s.create(&root, b"file", 0o644);
-    let other = Other::of(&s, &file);
-    other.cache(&s, Caching::READ_HANDLE);
+    let other = Other::new(&s, &file);
+    other.cache(&s, CacheRights::READ_HANDLE);
     let mut call = parked(&s, 12, &remove);
     for _ in 0..2 {
         s.service.tick();
@@ -257,7 +282,7 @@ fn a_call_goes_on_as_soon_as_others_let_it_and_is_told_to_come_back_if_they_do_n
     }
     s.service.tick();
     assert_eq!(poll(&mut call), Some(JUKEBOX));
-    other.answer(&s, Caching::NONE);
+    other.answer(&s, CacheRights::NONE);
     // Those that may claim again.
     let claimant = Claimant {
         service: ServiceId(2),
@@ -285,11 +310,11 @@ fn what_replaces_a_cached_file_waits() {
     let root = s.root();
     s.create(&root, b"new", 0o644);
     let file = s.create(&root, b"old", 0o644);
-    let other = Other::of(&s, &file);
-    other.cache(&s, Caching::READ_HANDLE);
+    let other = Other::new(&s, &file);
+    other.cache(&s, CacheRights::READ_HANDLE);
     let rename = X::new().o(&root).o(b"new").o(&root).o(b"old");
     assert_eq!(s.status(14, &rename), JUKEBOX);
-    other.answer(&s, Caching::NONE);
+    other.answer(&s, CacheRights::NONE);
     assert_eq!(s.status(14, &rename), OK);
 }
 
@@ -298,7 +323,7 @@ fn a_cached_directory_is_broken_by_changes_of_its_entries() {
     let s = Server::new();
     let root = s.root();
     let dir = s.mkdir(&root, b"dir", 0o755);
-    let other = Other::of(&s, &dir);
+    let other = Other::new(&s, &dir);
     let at = |name: &[u8]| X::new().o(&dir).o(name);
     let file = s.create(&root, b"file", 0o644);
     let cases = [
@@ -311,13 +336,13 @@ fn a_cached_directory_is_broken_by_changes_of_its_entries() {
         (13, at(b"b")),
     ];
     for (procedure, args) in cases {
-        other.cache(&s, Caching::READ_HANDLE);
+        other.cache(&s, CacheRights::READ_HANDLE);
         assert_eq!(s.status(procedure, &args), JUKEBOX, "{procedure}");
-        other.answer(&s, Caching::NONE);
+        other.answer(&s, CacheRights::NONE);
         assert_eq!(s.status(procedure, &args), OK, "{procedure}");
     }
     // Elsewhere nobody waits.
-    other.cache(&s, Caching::READ_HANDLE);
+    other.cache(&s, CacheRights::READ_HANDLE);
     s.create(&root, b"elsewhere", 0o644);
 }
 
@@ -356,12 +381,12 @@ fn nothing_is_done_that_could_conflict_with_what_may_be_claimed_again() {
     let create = X::new().o(&root).o(b"new").u(1).sattr(None, None);
     let moved = X::new().o(&root).o(b"made").o(&root).o(b"moved");
     let now = s.clock.monotonic();
-    let here = Bound::of(Kinds::ALL, s.volume.id());
-    let elsewhere = Bound::of(Kinds::ALL, weir_base::VolumeId(s.volume.id().0 + 1));
+    let here = PossibleClaims::in_volume(Kinds::ALL, s.volume.id());
+    let elsewhere = PossibleClaims::in_volume(Kinds::ALL, weir_base::VolumeId(s.volume.id().0 + 1));
     let expected = [
         (claimant(b"one"), here.into()),
         (claimant(b"two"), elsewhere.into()),
-        (claimant(b"three"), Bound::NOWHERE.into()),
+        (claimant(b"three"), PossibleClaims::NOWHERE.into()),
     ];
     s.vfs.grace.begin_bound(expected, now, support::GRACE);
     assert_eq!(calls_at(&s, &file, b"file"), [JUKEBOX; 7]);
@@ -402,7 +427,7 @@ fn a_denial_of_deletion_counts_on_volumes_of_ntfs_style() {
     let root = s.root();
     let file = s.create(&root, b"file", 0o644);
     s.create(&root, b"new", 0o644);
-    let other = Other::of(&s, &file);
+    let other = Other::new(&s, &file);
     other.open(&s, Modes::READ, Modes::DELETE);
     let remove = || s.status(12, &X::new().o(&root).o(b"file"));
     let rename = |from: &[u8], to: &[u8]| {
@@ -433,12 +458,12 @@ fn a_denial_of_deletion_counts_on_volumes_of_ntfs_style() {
 fn claim_everything(s: &Server, other: &Other) {
     let claims = &s.vfs.claims;
     other.open(s, Modes::BOTH, Modes::NONE);
-    other.cache(s, Caching::READ_HANDLE);
+    other.cache(s, CacheRights::READ_HANDLE);
     assert_eq!(write(s, &s.vfs.handle_of(other.file), 0), JUKEBOX);
-    assert_eq!(other.broken_to(), Some(Caching::NONE));
+    assert_eq!(other.broken_to(), Some(CacheRights::NONE));
     let lock = |who| Lock {
         owner: Owner {
-            who: Who::key(who),
+            who: OwnerId::key(who),
             ..other.owner.clone()
         },
         range: Range::exact(100, 10).unwrap(),
@@ -455,11 +480,11 @@ fn claims_end_with_what_they_were_made_of() {
     s.clock.advance(Duration::from_secs(1));
     let root = s.root();
     let file = s.create(&root, b"file", 0o644);
-    let now = s.now();
+    let now = s.current_time();
     s.volume.snapshot_create("before", now).unwrap();
-    let other = Other::of(&s, &file);
+    let other = Other::new(&s, &file);
     let owners = [1, 2].map(|who| Owner {
-        who: Who::key(who),
+        who: OwnerId::key(who),
         ..other.owner.clone()
     });
     let lost = || {
@@ -505,9 +530,9 @@ fn claims_end_with_what_they_were_made_of() {
 fn caches_end_when_a_destination_shows_another_snapshot() {
     let s = Server::new();
     let file = s.create(&s.root(), b"file", 0o644);
-    let other = Other::of(&s, &file);
+    let other = Other::new(&s, &file);
     other.open(&s, Modes::READ, Modes::NONE);
-    other.cache(&s, Caching::READ_HANDLE);
+    other.cache(&s, CacheRights::READ_HANDLE);
     s.vfs
         .claims
         .revoke_caches(weir_base::VolumeId(s.volume.id().0 + 1));

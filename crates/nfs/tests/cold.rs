@@ -26,7 +26,7 @@ fn cold(len: usize) -> (Server, Vec<u8>, Vec<u8>, Vec<u8>) {
 }
 
 fn later(s: &Server, record: &[u8]) -> weir_nfs::Later {
-    match s.service.handle(&s.conn(), record, s.now()) {
+    match s.service.handle(&s.conn(), record, s.current_time()) {
         Outcome::Later(f) => f,
         _ => panic!("nothing to wait for"),
     }
@@ -37,8 +37,11 @@ fn every_kind_of_call_waits_and_succeeds() {
     let (s, root, file, data) = cold(200_000);
     // A mount below the root, names, data and listings, all from the device.
     assert!(matches!(
-        s.service
-            .handle(&s.conn(), &s.encode(NFS, 1, &X::new().o(&file)), s.now()),
+        s.service.handle(
+            &s.conn(),
+            &s.encode(NFS, 1, &X::new().o(&file)),
+            s.current_time()
+        ),
         Outcome::Later(_)
     ));
     assert_eq!(s.getattr(&file).size, 200_000);

@@ -17,8 +17,8 @@ use support::{NLM, Server, X};
 use weir_nfs::Outcome;
 use weir_vfs::FileId;
 use weir_vfs::claims::{
-    self, Actor, Caching, Event, Kind, Lock, Modes, Notice, OpenRequest, Opened, Owner, Passage,
-    Range, ServiceId, Sink, Style, Verdict, Who,
+    self, Actor, CacheRights, Event, Kind, Lock, Modes, Notice, OpenOutcome, OpenRequest, Owner,
+    OwnerId, Passage, Range, ServiceId, Sink, Style, Verdict,
 };
 
 const HOLDER: &str = "10.0.0.1";
@@ -30,7 +30,7 @@ const NO_DELEGATION: u32 = 0x400;
 
 /// Claim of the other client on the file.
 #[derive(Clone, Copy, Debug)]
-enum Held {
+enum HeldClaim {
     NlmLock { exclusive: bool },
     NlmShare,
     Open { access: u32, deny: u32 },
@@ -38,53 +38,74 @@ enum Held {
     Delegation { write: bool },
     SmbOpen { access: Modes, deny: Modes },
     SmbRange { exclusive: bool },
-    SmbLease { caching: Caching },
+    SmbLease { caching: CacheRights },
 }
 
-const HELD: [(&str, Held); 17] = [
-    ("NLM lock, shared", Held::NlmLock { exclusive: false }),
-    ("NLM lock, exclusive", Held::NlmLock { exclusive: true }),
-    ("NLM SHARE that denies writing", Held::NlmShare),
-    ("NFSv4 open for reading", Held::Open { access: 1, deny: 0 }),
-    ("NFSv4 open for writing", Held::Open { access: 2, deny: 0 }),
+const HELD: [(&str, HeldClaim); 17] = [
+    ("NLM lock, shared", HeldClaim::NlmLock { exclusive: false }),
+    (
+        "NLM lock, exclusive",
+        HeldClaim::NlmLock { exclusive: true },
+    ),
+    ("NLM SHARE that denies writing", HeldClaim::NlmShare),
+    (
+        "NFSv4 open for reading",
+        HeldClaim::Open { access: 1, deny: 0 },
+    ),
+    (
+        "NFSv4 open for writing",
+        HeldClaim::Open { access: 2, deny: 0 },
+    ),
     (
         "NFSv4 open that denies reading",
-        Held::Open { access: 1, deny: 1 },
+        HeldClaim::Open { access: 1, deny: 1 },
     ),
     (
         "NFSv4 open that denies writing",
-        Held::Open { access: 1, deny: 2 },
+        HeldClaim::Open { access: 1, deny: 2 },
     ),
-    ("NFSv4 lock, shared", Held::Lock { exclusive: false }),
-    ("NFSv4 lock, exclusive", Held::Lock { exclusive: true }),
-    ("NFSv4 read delegation", Held::Delegation { write: false }),
-    ("NFSv4 write delegation", Held::Delegation { write: true }),
+    ("NFSv4 lock, shared", HeldClaim::Lock { exclusive: false }),
+    ("NFSv4 lock, exclusive", HeldClaim::Lock { exclusive: true }),
+    (
+        "NFSv4 read delegation",
+        HeldClaim::Delegation { write: false },
+    ),
+    (
+        "NFSv4 write delegation",
+        HeldClaim::Delegation { write: true },
+    ),
     (
         "SMB open that shares nothing of reading",
-        Held::SmbOpen {
+        HeldClaim::SmbOpen {
             access: Modes::READ,
             deny: Modes::READ,
         },
     ),
     (
         "SMB open that shares nothing of writing",
-        Held::SmbOpen {
+        HeldClaim::SmbOpen {
             access: Modes::READ,
             deny: Modes::WRITE,
         },
     ),
-    ("SMB range, shared", Held::SmbRange { exclusive: false }),
-    ("SMB range, exclusive", Held::SmbRange { exclusive: true }),
+    (
+        "SMB range, shared",
+        HeldClaim::SmbRange { exclusive: false },
+    ),
+    (
+        "SMB range, exclusive",
+        HeldClaim::SmbRange { exclusive: true },
+    ),
     (
         "SMB lease, RH",
-        Held::SmbLease {
-            caching: Caching::READ_HANDLE,
+        HeldClaim::SmbLease {
+            caching: CacheRights::READ_HANDLE,
         },
     ),
     (
         "SMB lease, RWH",
-        Held::SmbLease {
-            caching: Caching::ALL,
+        HeldClaim::SmbLease {
+            caching: CacheRights::ALL,
         },
     ),
 ];
@@ -170,7 +191,7 @@ fn smb(address: &str) -> Owner {
             address: address.parse().unwrap(),
             name: address.as_bytes().into(),
         },
-        who: Who::key(1),
+        who: OwnerId::key(1),
         shown: Arc::default(),
     }
 }
@@ -194,7 +215,7 @@ fn locker<'s>(case: &'s Case, addr: &'static str) -> Locker<'s> {
     }
 }
 
-fn smb_open(case: &Case, owner: &Owner, access: Modes, deny: Modes) -> Opened {
+fn smb_open(case: &Case, owner: &Owner, access: Modes, deny: Modes) -> OpenOutcome {
     let request = OpenRequest {
         owner,
         key: &owner.who,
@@ -219,7 +240,7 @@ fn smb_range(case: &Case, owner: &Owner, exclusive: bool) -> Verdict {
 impl Case {
     fn new() -> Case {
         let s = Server::new();
-        let calls = Callbacks::of(&s);
+        let calls = Callbacks::attach_to(&s);
         let root = s.from(HOLDER).root();
         let handle = s.create(&root, b"f", 0o666);
         s.write(&handle, 0, &[1; 100]);
@@ -238,27 +259,27 @@ impl Case {
     }
 
     /// Makes the other client take a claim; returns true if it got it.
-    fn hold(&self, held: Held) -> bool {
+    fn hold(&self, held: HeldClaim) -> bool {
         let client = || Client::new(&self.s, HOLDER, b"holder");
         let owner = smb("10.0.0.8");
         match held {
-            Held::NlmLock { exclusive } => {
+            HeldClaim::NlmLock { exclusive } => {
                 locker(self, HOLDER).lock(false, exclusive, 0, 10) == GRANTED
             }
-            Held::NlmShare => {
+            HeldClaim::NlmShare => {
                 let x = X::new().o(b"cookie").o(b"holder").o(&self.handle).o(b"oh");
                 // fsm_DW, fsa_R; no reclaim.
                 let mut r = self.s.from(HOLDER).call(NLM, 20, &x.u(2).u(1).u(0));
                 r.o();
                 r.u() == GRANTED
             }
-            Held::Open { access, deny } => {
+            HeldClaim::Open { access, deny } => {
                 let ops = Ops::new()
                     .fh(&self.handle)
                     .open_fh(b"o", (access | NO_DELEGATION, deny));
                 client().status(&ops) == OK
             }
-            Held::Lock { exclusive } => {
+            HeldClaim::Lock { exclusive } => {
                 let c = client();
                 let mut r = c.run(
                     &Ops::new()
@@ -274,25 +295,26 @@ impl Case {
                 let ops = Ops::new().fh(&self.handle).lock(kind, (0, 10), &open, b"p");
                 c.status(&ops) == OK
             }
-            Held::Delegation { write } => {
+            HeldClaim::Delegation { write } => {
                 let wants = if write { 3 | 0x200 } else { 1 | 0x100 };
                 let ops = Ops::new().fh(&self.handle).open_fh(b"o", (wants, 0));
                 let mut r = client().run(&ops);
                 r.ok(22);
                 matches!(
                     support::callbacks::opened(&mut r).1,
-                    support::callbacks::Given::Read(_) | support::callbacks::Given::Write(_)
+                    support::callbacks::DelegationGrant::Read(_)
+                        | support::callbacks::DelegationGrant::Write(_)
                 )
             }
-            Held::SmbOpen { access, deny } => {
-                smb_open(self, &owner, access, deny) == Opened::Granted
+            HeldClaim::SmbOpen { access, deny } => {
+                smb_open(self, &owner, access, deny) == OpenOutcome::Granted
             }
-            Held::SmbRange { exclusive } => {
-                smb_open(self, &owner, Modes::BOTH, NONE) == Opened::Granted
+            HeldClaim::SmbRange { exclusive } => {
+                smb_open(self, &owner, Modes::BOTH, NONE) == OpenOutcome::Granted
                     && smb_range(self, &owner, exclusive) == Verdict::Granted
             }
-            Held::SmbLease { caching } => {
-                let opened = smb_open(self, &owner, Modes::BOTH, NONE) == Opened::Granted;
+            HeldClaim::SmbLease { caching } => {
+                let opened = smb_open(self, &owner, Modes::BOTH, NONE) == OpenOutcome::Granted;
                 let claims = &self.s.vfs.claims;
                 opened && claims.grant(self.file, &owner, Kind::Lease, caching) == caching
             }
@@ -327,16 +349,16 @@ impl Case {
 /// Returns the result of an operation: `yes`, `no`, or `asks` (the holder is asked to give up its
 /// cache, and the client waits or tries again). It is `–` if the holder cannot have its claim
 /// beside the one that the operation needs.
-fn outcome(held: Held, act: Act) -> &'static str {
+fn outcome(held: HeldClaim, act: Act) -> &'static str {
     let case = &Case::new();
     let s = &case.s;
     let object = || X::new().o(&case.handle);
     let name = || X::new().o(&case.root).o(b"f");
     let owner = smb("10.0.0.9");
     let of_opened = |opened| match opened {
-        Opened::Granted => "yes",
-        Opened::Denied => "no",
-        Opened::Breaking(_) => "asks",
+        OpenOutcome::Granted => "yes",
+        OpenOutcome::Denied => "no",
+        OpenOutcome::Breaking(_) => "asks",
         other => panic!("{other:?}"),
     };
     let of_passage = |passage| match passage {
@@ -358,7 +380,10 @@ fn outcome(held: Held, act: Act) -> &'static str {
         support::callbacks::opened(&mut r).0
     });
     if needs_smb {
-        assert_eq!(smb_open(case, &owner, Modes::BOTH, NONE), Opened::Granted);
+        assert_eq!(
+            smb_open(case, &owner, Modes::BOTH, NONE),
+            OpenOutcome::Granted
+        );
     }
     if !case.hold(held) {
         return "–";
@@ -421,7 +446,7 @@ fn outcome(held: Held, act: Act) -> &'static str {
         },
     };
     // A delegation is recalled when, and only when, something has to be asked back.
-    if matches!(held, Held::Delegation { .. }) {
+    if matches!(held, HeldClaim::Delegation { .. }) {
         s.service.tick();
         let recalled = case
             .calls

@@ -32,18 +32,18 @@ fn publish(s: &Server, rules: Vec<Rule>) {
 }
 
 /// A connection that stays open, to test what it remembers.
-struct Connected<'s> {
+struct OpenConnection<'s> {
     server: &'s Server,
     conn: ConnInfo,
 }
 
-impl Connected<'_> {
+impl OpenConnection<'_> {
     fn status(&self, procedure: u32, args: &X) -> u32 {
         let record = self.server.encode(NFS, procedure, args);
         match self
             .server
             .service
-            .handle(&self.conn, &record, self.server.now())
+            .handle(&self.conn, &record, self.server.current_time())
         {
             Outcome::Reply(reply, _) => {
                 u32::from_be_bytes(reply.message()[24..28].try_into().unwrap())
@@ -59,10 +59,10 @@ impl Connected<'_> {
     }
 }
 
-fn connect<'s>(s: &'s Server, address: &str) -> Connected<'s> {
+fn connect<'s>(s: &'s Server, address: &str) -> OpenConnection<'s> {
     s.from(address);
     let conn = s.conn();
-    Connected { server: s, conn }
+    OpenConnection { server: s, conn }
 }
 
 #[test]
@@ -186,18 +186,18 @@ impl Resolver for Zone {
 }
 
 /// A call that is waiting.
-type Waiting = Pin<Box<dyn Future<Output = Outcome>>>;
+type OutcomeFuture = Pin<Box<dyn Future<Output = Outcome>>>;
 
-fn begin(s: &Server, program: (u32, u32), procedure: u32, args: &X) -> Waiting {
+fn begin(s: &Server, program: (u32, u32), procedure: u32, args: &X) -> OutcomeFuture {
     let record = s.encode(program, procedure, args);
-    match s.service.handle(&s.conn(), &record, s.now()) {
+    match s.service.handle(&s.conn(), &record, s.current_time()) {
         Outcome::Later(waiting) => waiting,
         _ => panic!("it was decided without the name"),
     }
 }
 
 /// The status of a waiting call, once it is answered.
-fn poll(waiting: &mut Waiting) -> Option<u32> {
+fn poll(waiting: &mut OutcomeFuture) -> Option<u32> {
     match waiting
         .as_mut()
         .poll(&mut Context::from_waker(Waker::noop()))

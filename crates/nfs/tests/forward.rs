@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use support::Server;
-use weir_nfs::forward::{self, Forward, Forwarded};
+use weir_nfs::forward::{self, Forward, ForwardFuture};
 use weir_nfs::{ConnInfo, Outcome};
 use weir_vfs::directory::{Directory, Membership, Remote, RemoteVolume};
 
@@ -54,7 +54,7 @@ struct Carrier {
 }
 
 impl Forward for Carrier {
-    fn forward(&self, _conn: &ConnInfo, owner: [u8; 16], record: Vec<u8>) -> Forwarded {
+    fn forward(&self, _conn: &ConnInfo, owner: [u8; 16], record: Vec<u8>) -> ForwardFuture {
         self.carried.lock().push((owner, record));
         Box::pin(std::future::pending())
     }
@@ -90,7 +90,7 @@ fn foreign() -> Vec<u8> {
 }
 
 fn reply(s: &Server, conn: &ConnInfo, record: &[u8]) -> Vec<u8> {
-    match s.service.handle(conn, record, s.now()) {
+    match s.service.handle(conn, record, s.current_time()) {
         Outcome::Reply(reply, _) | Outcome::SpeaksFor(reply, _) => reply.message().to_vec(),
         _ => panic!("no reply"),
     }
@@ -105,7 +105,7 @@ fn calls_about_another_aggregate_are_carried_once() {
     let getattr = call(1, NFS, 1, &opaque(&foreign()));
     let is_carried = |record: &[u8]| {
         let before = carrier.carried.lock().len();
-        let outcome = s.service.handle(&conn, record, s.now());
+        let outcome = s.service.handle(&conn, record, s.current_time());
         let carried = carrier.carried.lock().len() > before;
         (carried, outcome)
     };
@@ -140,7 +140,7 @@ fn only_servers_of_the_cluster_speak_for_clients() {
         call.map(|call| call[MARK..].to_vec())
     };
     let accepts = |s: &Server, conn: &ConnInfo, call: &[u8]| {
-        let outcome = s.service.handle(conn, call, s.now());
+        let outcome = s.service.handle(conn, call, s.current_time());
         match outcome {
             Outcome::SpeaksFor(reply, who) => {
                 assert!(forward::is_accepted(&reply.message()));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use support::callbacks::{Callbacks, Given, RECALL, delegated, give_back};
+use support::callbacks::{Callbacks, DelegationGrant, RECALL, delegated, give_back};
 use support::compound::{Client, OK};
 use support::{NFS, R, Server, X};
 use weir_nfs::Outcome;
@@ -92,7 +92,7 @@ fn a_full_credential_is_completed_and_others_are_left_alone() {
     let (s, slow, file) = server();
     let begin = |count| {
         let record = access(&s, &file, count);
-        s.service.handle(&s.conn(), &record, s.now())
+        s.service.handle(&s.conn(), &record, s.current_time())
     };
     assert!(
         !readable(begin(FULL as u32 - 1)),
@@ -117,7 +117,7 @@ fn a_full_credential_is_completed_and_others_are_left_alone() {
 fn a_name_service_that_does_not_answer_costs_patience() {
     let (s, slow, file) = server();
     let record = access(&s, &file, 16);
-    let begin = || s.service.handle(&s.conn(), &record, s.now());
+    let begin = || s.service.handle(&s.conn(), &record, s.current_time());
     let mut call = begin();
     assert!(poll(&mut call).is_none());
     s.clock.advance(PATIENCE - Duration::from_secs(1));
@@ -140,13 +140,13 @@ fn a_name_service_that_does_not_answer_costs_patience() {
 fn a_completed_call_that_waits_for_another_client_is_answered() {
     const WANT_WRITE: u32 = 0x200;
     let (s, slow, _) = server();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let holder = Client::new(&s, "10.0.0.1", b"holder");
     let (file, _, given) = delegated(&holder, b"held", 3 | WANT_WRITE);
-    assert!(matches!(given, Given::Write(_)), "{given:?}");
+    assert!(matches!(given, DelegationGrant::Write(_)), "{given:?}");
     let read = by_user(&s, 16, 6, &X::new().o(&file).h(0).u(9));
     s.from("10.0.0.2");
-    let mut call = s.service.handle(&s.conn(), &read, s.now());
+    let mut call = s.service.handle(&s.conn(), &read, s.current_time());
     assert!(poll(&mut call).is_none(), "it waits for the directory");
     assert!(calls.next().is_none());
     assert_eq!(slow.answer(many()), 100);
@@ -166,5 +166,9 @@ fn it_has_to_be_asked_for() {
     let root = s.root();
     let file = s.create(&root, b"file", 0o040);
     let record = access(&s, &file, 16);
-    assert!(!readable(s.service.handle(&s.conn(), &record, s.now())));
+    assert!(!readable(s.service.handle(
+        &s.conn(),
+        &record,
+        s.current_time()
+    )));
 }

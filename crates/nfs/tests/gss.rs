@@ -12,7 +12,7 @@ use std::time::Duration;
 use support::compound::Ops;
 use support::gss::*;
 use support::{NFS, R, Server, X, block_on};
-use weir_auth::gss::{Accepted, Acceptor, ESTABLISHING, MAX_TOKEN};
+use weir_auth::gss::{AcceptOutcome, Acceptor, ESTABLISHING, MAX_TOKEN};
 use weir_nfs::gss::window;
 use weir_nfs::{ConnInfo, Outcome};
 use weir_vfs::Flavours;
@@ -311,14 +311,14 @@ fn contexts_are_bounded_by_the_budget() {
 fn few_contexts_are_established_at_once() {
     struct Slow;
     impl Acceptor for Slow {
-        fn accept(&self, _: Vec<u8>) -> Pin<Box<dyn Future<Output = Accepted> + Send>> {
+        fn accept(&self, _: Vec<u8>) -> Pin<Box<dyn Future<Output = AcceptOutcome> + Send>> {
             Box::pin(std::future::pending())
         }
     }
     let s = Server::new();
     s.service.accept_contexts(Arc::new(Slow));
     let record = head((NFS.0, 3, 0), INIT, 0, NONE, &[]).u(0).u(0).o(b"x").0;
-    let begin = || s.service.handle(&s.conn(), &record, s.now());
+    let begin = || s.service.handle(&s.conn(), &record, s.current_time());
     let waiting: Vec<Outcome> = (0..ESTABLISHING).map(|_| begin()).collect();
     assert!(waiting.iter().all(|h| matches!(h, Outcome::Later(_))));
     assert!(matches!(begin(), Outcome::Reply(..)), "SYSTEM_ERR");
@@ -340,7 +340,7 @@ fn compounds_and_calls_that_wait_are_sealed() {
         let args = X::new().o(&file).h(0).u(65_536);
         let record = user.record(READ, 1, service, &args);
         let conn: ConnInfo = s.conn();
-        let Outcome::Later(later) = s.service.handle(&conn, &record, s.now()) else {
+        let Outcome::Later(later) = s.service.handle(&conn, &record, s.current_time()) else {
             panic!("it is in memory")
         };
         drop(record);

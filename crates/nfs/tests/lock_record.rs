@@ -30,7 +30,7 @@ fn begin(l: &Locker<'_>) -> Outcome {
     let s = l.s.from(l.addr);
     let record = s.encode(NLM, 2, &l.lock_args(false, true, 0, 1, false));
     let arrival = Arrival {
-        time: s.now(),
+        time: s.current_time(),
         monotonic: None,
         reads: usize::MAX,
     };
@@ -188,7 +188,7 @@ fn open_files_without_a_name_stay_until_the_grace_period_is_over() {
             assert_eq!(lockers(&s, &file)[0].lock(false, true, 0, 1), GRANTED);
         }
         let ino = s.vfs.file_id(&file).unwrap().ino;
-        let mut cx = weir_vfs::EngineContext::new(s.now());
+        let mut cx = weir_vfs::EngineContext::new(s.current_time());
         let pin = s.volume.pin(&mut cx, ino).unwrap();
         assert_eq!(s.status(12, &X::new().o(&root).o(b"file")), 0);
         assert!(is_there(&s, &file));
@@ -224,7 +224,7 @@ fn hosts_are_notified_at_each_of_their_addresses() {
     let expected = ["10.0.0.99", "10.0.0.99", "10.0.0.98", "10.0.0.98"]
         .map(|from| ("10.0.0.1".to_owned(), from.to_owned()));
     assert_eq!(told, expected, "by both names, from both addresses");
-    let now = s.records.all(ServiceId(0));
+    let now = s.records.list_records(ServiceId(0));
     assert_eq!(*now[0].1, [1, 0, 0, 0, 9], "the state of this start");
     let file = s.create(&s.root(), b"file", 0o644);
     let [a, _, c] = lockers(&s, &file);

@@ -9,12 +9,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 use support::locker::*;
 use support::{GRACE, NLM, NSM, R, Server, X, host_record};
-use weir_nfs::{Outcome, Outgoing};
+use weir_nfs::{Outcome, OutgoingCall};
 use weir_vfs::names::{Resolver, Unavailable};
 use weir_vfs::{Clients, Export, Flavours, Rule, Squash};
 
 /// The parts of a call of the server's own: procedure and arguments.
-fn parts(call: &Outgoing) -> (u32, R) {
+fn parts(call: &OutgoingCall) -> (u32, R) {
     let mut r = R(call.message.to_vec(), 0);
     r.u();
     assert_eq!((r.u(), r.u()), (0, 2));
@@ -375,7 +375,7 @@ impl Resolver for Hosts {
 /// Sends a call that may have to wait for names, which these hosts know.
 fn tell(s: &Server, addr: &str, (program, procedure): ((u32, u32), u32), args: &X, names: &Hosts) {
     let record = s.from(addr).encode(program, procedure, args);
-    match s.service.handle(&s.conn(), &record, s.now()) {
+    match s.service.handle(&s.conn(), &record, s.current_time()) {
         Outcome::Later(later) => {
             s.vfs.names.serve_pending(names);
             support::block_on(later);

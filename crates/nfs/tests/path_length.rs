@@ -39,7 +39,7 @@ impl Bench<'_> {
         let s = self.c.s;
         let record = s.encode(program, procedure, args);
         let arrival = Arrival {
-            time: s.now(),
+            time: s.current_time(),
             monotonic: Some(1),
             reads: usize::MAX,
         };

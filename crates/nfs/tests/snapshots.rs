@@ -85,10 +85,10 @@ fn the_past_is_below_dot_snapshot() {
     let dir = s.mkdir(&root, b"dir", 0o755);
     let file = s.create(&dir, b"file", 0o644);
     s.write(&file, 0, b"first");
-    s.volume.snapshot_create("one", s.now()).unwrap();
+    s.volume.snapshot_create("one", s.current_time()).unwrap();
     s.write(&file, 0, b"other");
     let young = s.mkdir(&root, b"young", 0o755);
-    s.volume.snapshot_create("two", s.now()).unwrap();
+    s.volume.snapshot_create("two", s.current_time()).unwrap();
     assert_eq!(s.status(12, &X::new().o(&dir).o(b"file")), 0);
 
     assert_eq!(names(&s, &root)[..3], [".", "..", ".snapshot"]);
@@ -180,7 +180,7 @@ fn the_directory_of_snapshots_is_listed_while_there_is_one() {
     };
     assert_eq!(names(&s, &root), [".", "..", "file"]);
     reachable(&[".", ".."]);
-    s.volume.snapshot_create("one", s.now()).unwrap();
+    s.volume.snapshot_create("one", s.current_time()).unwrap();
     assert_eq!(names(&s, &root), [".", "..", ".snapshot", "file"]);
     reachable(&[".", "..", "one"]);
     // A listing that began before goes on.
@@ -205,8 +205,8 @@ fn handles_outlive_restarts_and_end_with_their_snapshot() {
     let root = s.root();
     let file = s.create(&root, b"file", 0o644);
     s.write(&file, 0, b"kept");
-    s.volume.snapshot_create("a", s.now()).unwrap();
-    s.volume.snapshot_create("b", s.now()).unwrap();
+    s.volume.snapshot_create("a", s.current_time()).unwrap();
+    s.volume.snapshot_create("b", s.current_time()).unwrap();
     let (top, before) = lookup(&s, &root, b".snapshot").unwrap();
     let old = |s: &Server, name: &[u8]| {
         let (then, _) = lookup(s, &top, name).unwrap();
@@ -224,7 +224,7 @@ fn handles_outlive_restarts_and_end_with_their_snapshot() {
     let after = s.getattr(&top);
     assert_ne!((after.mtime, after.ctime), (before.mtime, before.ctime));
     // A new one of the same name is another one.
-    s.volume.snapshot_create("a", s.now()).unwrap();
+    s.volume.snapshot_create("a", s.current_time()).unwrap();
     assert_eq!(s.status(1, &X::new().o(&in_a.0)), STALE);
     s.engine.revert("vol1", "b").unwrap();
     assert_eq!(s.getattr(&in_b.0), in_b.1, "reverting to it leaves it");
@@ -244,7 +244,7 @@ fn a_destination_shows_its_last_complete_snapshot_and_changes_nothing() {
     let root = s.root();
     let file = s.create(&root, b"file", 0o644);
     s.write(&file, 0, b"first");
-    s.volume.snapshot_create("one", s.now()).unwrap();
+    s.volume.snapshot_create("one", s.current_time()).unwrap();
     s.write(&file, 0, b"later");
     let young = s.create(&root, b"young", 0o644);
     let live = s.getattr(&root);

@@ -48,7 +48,7 @@ fn a_probe_is_answered_with_the_token_if_tls_is_offered() {
     assert_eq!(refused(s.send(&probe(NFS, 0, b"body").0)), BADCRED);
     let mut r = s.send(&probe((100_099, 1), 0, b"").0);
     assert_eq!((r.u(), r.u(), r.u()), (9, 1, 0));
-    s.over(Transport::Tls);
+    s.use_transport(Transport::Tls);
     assert_eq!(refused(s.send(&probe(NFS, 0, b"").0)), BADCRED);
 }
 
@@ -76,8 +76,8 @@ fn an_export_that_wants_tls_is_refused_without() {
         let s = wants(least);
         // MOUNT and NLM come in the clear from Linux clients whatever protects the mount.
         let root = s.root();
-        let file = s.over(least).create(&root, b"f", 0o644);
-        s.over(over);
+        let file = s.use_transport(least).create(&root, b"f", 0o644);
+        s.use_transport(over);
         let object = X::new().o(&root);
         let record = s.encode(NFS, 1, &object);
         let mut r = s.send(&record);

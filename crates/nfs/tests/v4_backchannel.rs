@@ -50,7 +50,7 @@ fn destroy(c: &Client<'_>) {
 #[test]
 fn another_session_takes_over_the_calls_of_one_that_is_lost() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let second = session(&a, 2, 2);
     let (file, _, given) = delegated(&a, b"f", 1 | WANT_READ);
@@ -64,7 +64,10 @@ fn another_session_takes_over_the_calls_of_one_that_is_lost() {
     anew.reply(&s, OK, X::new());
     assert_eq!((flags(&second), flags(&a)), (CB_PATH_DOWN_SESSION, 0));
     let (.., other) = delegated(&second, b"g", 1 | WANT_READ);
-    assert!(matches!(other, Given::Read(_)), "it can be recalled");
+    assert!(
+        matches!(other, DelegationGrant::Read(_)),
+        "it can be recalled"
+    );
     // Or it did: only over this session it can tell.
     bind(&second, 3);
     assert_eq!((flags(&second), flags(&a)), (0, 0));
@@ -82,7 +85,7 @@ fn another_session_takes_over_the_calls_of_one_that_is_lost() {
 #[test]
 fn what_waits_goes_over_the_first_session_that_has_a_connection() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let second = session(&a, 2, 2);
     delegated(&a, b"f", 1 | WANT_READ);
@@ -92,7 +95,7 @@ fn what_waits_goes_over_the_first_session_that_has_a_connection() {
     let down = CB_PATH_DOWN | CB_PATH_DOWN_SESSION;
     assert_eq!((flags(&second), flags(&a)), (down, down));
     let (.., none) = delegated(&a, b"other", 1 | WANT_READ);
-    assert_eq!(none, Given::Not(2), "it could not be recalled");
+    assert_eq!(none, DelegationGrant::Not(2), "it could not be recalled");
     let _waiting = parked(&b, &open(&b, b"f", (2, 0)));
     assert!(calls.next().is_none());
     bind(&a, 3);
@@ -107,7 +110,7 @@ fn what_waits_goes_over_the_first_session_that_has_a_connection() {
 #[test]
 fn calls_outlive_the_session_that_they_were_made_over() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let second = session(&a, 2, 2);
     let (file, _, given) = delegated(&a, b"f", 1 | WANT_READ);
@@ -130,7 +133,7 @@ fn calls_outlive_the_session_that_they_were_made_over() {
 #[test]
 fn a_call_that_is_not_answered_is_made_over_another_session_too() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let second = session(&a, 2, 2);
     delegated(&a, b"f", 1 | WANT_READ);
@@ -156,7 +159,7 @@ fn a_call_that_is_not_answered_is_made_over_another_session_too() {
 #[test]
 fn a_call_that_is_lost_keeps_its_slot() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let [c, d, e] = [b"c", b"d", b"e"].map(|owner| Client::new(&s, OTHER, owner));
     let (file, _, given) = delegated(&a, b"f", 1 | WANT_READ);
@@ -189,13 +192,13 @@ fn a_call_that_is_lost_keeps_its_slot() {
 fn no_recall_is_lost_however_many_wait() {
     const FILES: usize = 1100;
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let a = Client::new(&s, HOST, b"a");
     let files: Vec<_> = (0..FILES)
         .map(|n| {
             let name = format!("f{n}");
             let (file, _, given) = delegated(&a, name.as_bytes(), 1 | WANT_READ);
-            assert!(matches!(given, Given::Read(_)), "{given:?}");
+            assert!(matches!(given, DelegationGrant::Read(_)), "{given:?}");
             file
         })
         .collect();
@@ -203,12 +206,12 @@ fn no_recall_is_lost_however_many_wait() {
     for file in &files {
         let x = X::new().o(file).sattr(Some(0o600), None).u(0);
         let record = s.encode(NFS, 2, &x);
-        drop(s.service.handle(&s.conn(), &record, s.now()));
+        drop(s.service.handle(&s.conn(), &record, s.current_time()));
     }
     bind(&a, 2);
     let mut recalled = 0;
     loop {
-        let made = calls.all();
+        let made = calls.take_calls();
         if made.is_empty() {
             break;
         }

@@ -14,9 +14,9 @@ const WANT_READ: u32 = 0x100;
 const ADMIN_REVOKED: u32 = 10_047;
 
 /// Returns the status of operations over this very connection.
-fn over(conn: &ConnInfo, c: &Client<'_>, ops: &Ops) -> u32 {
+fn compound_status(conn: &ConnInfo, c: &Client<'_>, ops: &Ops) -> u32 {
     let record = c.s.encode(NFS4, 1, &c.next_args(ops, true));
-    match c.s.service.handle(conn, &record, c.s.now()) {
+    match c.s.service.handle(conn, &record, c.s.current_time()) {
         Outcome::Reply(reply, _) => R(reply.message(), 24).u(),
         _ => panic!("no reply"),
     }
@@ -33,7 +33,8 @@ fn what_a_connection_remembers_of_an_open_changes_with_it() {
     let conn = s.conn();
     let a = Client::new(&s, HOST, b"a");
     let (file, state) = a.open(b"f", b"o", (3, 0));
-    let write = |state: &[u8]| over(&conn, &a, &Ops::new().fh(&file).write(state, 0, b"x"));
+    let write =
+        |state: &[u8]| compound_status(&conn, &a, &Ops::new().fh(&file).write(state, 0, b"x"));
     let newest = with_seqid(&state, 0);
     for id in [&newest, &state, &newest] {
         assert_eq!(write(id), OK);
@@ -42,11 +43,11 @@ fn what_a_connection_remembers_of_an_open_changes_with_it() {
     // The stateid with another file, and with another client.
     let (other, _) = a.open(b"other", b"o", (3, 0));
     let elsewhere = Ops::new().fh(&other).write(&state, 0, b"x");
-    assert_eq!(over(&conn, &a, &elsewhere), BAD_STATEID);
+    assert_eq!(compound_status(&conn, &a, &elsewhere), BAD_STATEID);
     assert_eq!(write(&newest), OK);
     let b = Client::new(&s, HOST, b"b");
     let steals = Ops::new().fh(&file).read(&newest, 0, 9);
-    assert_eq!(over(&conn, &b, &steals), BAD_STATEID);
+    assert_eq!(compound_status(&conn, &b, &steals), BAD_STATEID);
     assert_eq!(write(&newest), OK);
     // Opened again for reading and given up for writing.
     let mut r = a.run(&open(&a, b"f", (1, 0)));
@@ -58,7 +59,7 @@ fn what_a_connection_remembers_of_an_open_changes_with_it() {
     r.ok(22);
     let state = r.ok(21).raw(16);
     assert_eq!(write(&newest), OPENMODE);
-    let read = |state: &[u8]| over(&conn, &a, &Ops::new().fh(&file).read(state, 0, 9));
+    let read = |state: &[u8]| compound_status(&conn, &a, &Ops::new().fh(&file).read(state, 0, 9));
     assert_eq!(read(&state), OK);
     assert_eq!(read(&with_seqid(&state, 2)), OLD_STATEID);
     assert_eq!(read(&state), OK);
@@ -76,19 +77,22 @@ fn what_a_connection_remembers_of_an_open_changes_with_it() {
 #[test]
 fn what_a_connection_remembers_ends_with_what_it_is_of() {
     let s = Server::new();
-    let _calls = Callbacks::of(&s);
+    let _calls = Callbacks::attach_to(&s);
     let conn = s.conn();
     let a = Client::new(&s, HOST, b"a");
     let (file, _, given) = delegated(&a, b"f", 1 | WANT_READ);
     let id = given.id();
-    let read = |file: &[u8], id: &[u8]| over(&conn, &a, &Ops::new().fh(file).read(id, 0, 9));
+    let read =
+        |file: &[u8], id: &[u8]| compound_status(&conn, &a, &Ops::new().fh(file).read(id, 0, 9));
     assert_eq!(read(&file, &id), OK);
     assert_eq!(a.status(&give_back(&file, &id)), OK);
     assert_eq!(read(&file, &id), BAD_STATEID);
     // Revoked, with its volume.
     let (file, state) = a.open(b"g", b"o", (3, 0));
     assert_eq!(read(&file, &state), OK);
-    s.volume.snapshot_take("before", "", s.now()).unwrap();
+    s.volume
+        .snapshot_take("before", "", s.current_time())
+        .unwrap();
     s.engine.revert("vol1", "before").unwrap();
     assert_eq!(read(&file, &state), ADMIN_REVOKED);
 }

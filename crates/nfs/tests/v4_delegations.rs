@@ -28,10 +28,10 @@ fn give_up(c: &Client<'_>, waiting: Later) {
 #[test]
 fn an_open_that_conflicts_waits_until_the_delegation_is_returned() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, _, given) = delegated(&a, b"f", 1 | WANT_READ);
-    let Given::Read(id) = given else {
+    let DelegationGrant::Read(id) = given else {
         panic!("{given:?}");
     };
     // Reading is no conflict; there may be any number of them.
@@ -60,13 +60,13 @@ fn an_open_that_conflicts_waits_until_the_delegation_is_returned() {
     // It was recalled just now.
     let mut r = a.run(&open(&a, b"f", (1 | WANT_READ, 0)));
     r.ok(22);
-    assert_eq!(opened(&mut r).1, Given::Not(1), "contention");
+    assert_eq!(opened(&mut r).1, DelegationGrant::Not(1), "contention");
 }
 
 #[test]
 fn version_3_recalls_delegations() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let a = Client::new(&s, HOST, b"a");
     let write = |file: &[u8]| {
         let x = X::new().o(file).h(0).u(1).u(2).o(b"x");
@@ -91,14 +91,14 @@ fn version_3_recalls_delegations() {
 #[test]
 fn what_the_holder_does_itself_recalls_nothing() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let a = Client::new(&s, HOST, b"a");
     let (file, _, given) = delegated(&a, b"f", 1 | WANT_READ);
     let id = given.id();
     let mut r = a.run(&open(&a, b"f", (2, 0)));
     r.ok(22);
     let (writing, given) = opened(&mut r);
-    assert_eq!(given, Given::None);
+    assert_eq!(given, DelegationGrant::None);
     let mode = bitmap(X::new().raw(&ANONYMOUS), &[33]).o(&0o600u32.to_be_bytes());
     let root = a.volume();
     let all = Ops::new()
@@ -138,7 +138,7 @@ fn what_the_holder_does_itself_recalls_nothing() {
 #[test]
 fn a_client_that_does_not_answer_loses_its_delegation() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, _, given) = delegated(&a, b"f", 1 | WANT_READ);
     let id = given.id();
@@ -180,7 +180,7 @@ fn a_client_that_does_not_answer_loses_its_delegation() {
 #[test]
 fn a_file_is_opened_under_its_delegation_while_that_is_recalled() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, _, given) = delegated(&a, b"f", 3 | WANT_WRITE);
     let id = given.id();
@@ -191,7 +191,7 @@ fn a_file_is_opened_under_its_delegation_while_that_is_recalled() {
     let mut r = a.run(&Ops::new().fh(&file).op(18, x.clone().u(5).raw(&id)));
     r.ok(22);
     let (state, given) = opened(&mut r);
-    assert_eq!(given, Given::None);
+    assert_eq!(given, DelegationGrant::None);
     let root = a.volume();
     let named = x.clone().u(2).raw(&id).o(b"f");
     let mut r = a.run(&Ops::new().fh(&root).op(18, named));
@@ -207,10 +207,10 @@ fn a_file_is_opened_under_its_delegation_while_that_is_recalled() {
 #[test]
 fn the_holder_of_a_write_delegation_is_asked_for_attributes() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, _, given) = delegated(&a, b"f", 3 | WANT_WRITE);
-    assert!(matches!(given, Given::Write(_)));
+    assert!(matches!(given, DelegationGrant::Write(_)));
     let ops = Ops::new().fh(&file).getattr(&[3, 4]);
     let attributes = |r: &mut Results| {
         r.ok(22);
@@ -253,7 +253,7 @@ fn the_holder_of_a_write_delegation_is_asked_for_attributes() {
 #[test]
 fn a_test_for_a_lock_waits_for_who_may_have_locked_by_itself() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let test = |file: &[u8]| {
         let x = X::new().u(2).h(0).h(10).h(0).o(b"process");
@@ -279,7 +279,7 @@ fn a_test_for_a_lock_waits_for_who_may_have_locked_by_itself() {
 #[test]
 fn a_lost_connection_is_reported_and_calls_are_made_again() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, _, given) = delegated(&a, b"f", 1 | WANT_READ);
     let waiting = parked(&b, &open(&b, b"f", (2, 0)));
@@ -289,7 +289,7 @@ fn a_lost_connection_is_reported_and_calls_are_made_again() {
     assert_eq!(flags(&a), 0x201, "CB_PATH_DOWN, CB_PATH_DOWN_SESSION");
     assert!(calls.next().is_none());
     let (.., none) = delegated(&a, b"other", 1 | WANT_READ);
-    assert_eq!(none, Given::Not(2), "it could not be recalled");
+    assert_eq!(none, DelegationGrant::Not(2), "it could not be recalled");
     let bind = |direction: u32| {
         let x = X::new().raw(&a.session).u(direction).u(0);
         let mut r = a.alone(41, x);
@@ -321,7 +321,7 @@ fn a_lost_connection_is_reported_and_calls_are_made_again() {
 #[test]
 fn a_client_that_does_not_know_a_delegation_has_none() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, _, given) = delegated(&a, b"f", 1 | WANT_READ);
     let mut waiting = Some(parked(&b, &open(&b, b"f", (2, 0))));
@@ -345,23 +345,23 @@ fn a_client_that_does_not_know_a_delegation_has_none() {
 #[test]
 fn delegations_are_claimed_again_after_a_restart() {
     let mut s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let file = {
         let a = Client::new(&s, HOST, b"a");
         let (file, _, given) = delegated(&a, b"f", 3 | WANT_WRITE);
-        assert!(matches!(given, Given::Write(_)));
+        assert!(matches!(given, DelegationGrant::Write(_)));
         file
     };
     assert!(calls.next().is_none());
     s.vfs.claims.release_all(weir_vfs::claims::ServiceId(1));
     s.restart();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let a = Client::reclaiming(&s, HOST, b"a", 1);
     let x = X::new().u(0).u(3).u(0).h(0).o(b"o").u(0);
     let mut r = a.run(&Ops::new().fh(&file).op(18, x.u(1).u(2)));
     r.ok(22);
     let (_, given) = opened(&mut r);
-    assert!(matches!(given, Given::Write(_)));
+    assert!(matches!(given, DelegationGrant::Write(_)));
     // Version 3 waits for the grace period, or for the delegation.
     let write = X::new().o(&file).h(0).u(1).u(2).o(b"x");
     assert_eq!(a.status(&Ops::new().op(58, X::new().u(0))), OK);
@@ -374,40 +374,44 @@ fn delegations_are_claimed_again_after_a_restart() {
 #[test]
 fn wishes_for_delegations_are_respected() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let a = Client::new(&s, HOST, b"a");
     let (file, state, given) = delegated(&a, b"f", 3);
-    assert_eq!(given, Given::None, "it was made just now");
+    assert_eq!(given, DelegationGrant::None, "it was made just now");
     assert_eq!(a.status(&Ops::new().fh(&file).close(&state)), OK);
     let again = |access| {
         let mut r = a.run(&open(&a, b"f", (access, 0)));
         r.ok(22);
         opened(&mut r)
     };
-    assert_eq!(again(1 | 0x400).1, Given::Not(0), "not wanted");
-    assert_eq!(again(1 | 0x500).1, Given::Not(7), "cancelled");
+    assert_eq!(again(1 | 0x400).1, DelegationGrant::Not(0), "not wanted");
+    assert_eq!(again(1 | 0x500).1, DelegationGrant::Not(7), "cancelled");
     let (_, given) = again(1);
-    let Given::Read(id) = given else {
+    let DelegationGrant::Read(id) = given else {
         panic!("{given:?}");
     };
-    assert_eq!(again(1).1, Given::None, "it has one");
-    assert_eq!(again(3 | WANT_WRITE).1, Given::Not(5), "no upgrade");
+    assert_eq!(again(1).1, DelegationGrant::None, "it has one");
+    assert_eq!(
+        again(3 | WANT_WRITE).1,
+        DelegationGrant::Not(5),
+        "no upgrade"
+    );
     assert_eq!(a.status(&give_back(&file, &id)), OK);
-    assert!(matches!(again(3).1, Given::Write(_)));
+    assert!(matches!(again(3).1, DelegationGrant::Write(_)));
     // Another's open for writing excludes any.
     let b = Client::new(&s, OTHER, b"b");
     let (_, _, given) = delegated(&b, b"g", 2);
-    assert_eq!(given, Given::None);
+    assert_eq!(given, DelegationGrant::None);
     let mut r = a.run(&open(&a, b"g", (1 | WANT_READ, 0)));
     r.ok(22);
-    assert_eq!(opened(&mut r).1, Given::Not(1));
+    assert_eq!(opened(&mut r).1, DelegationGrant::Not(1));
     assert!(calls.next().is_none());
 }
 
 #[test]
 fn callbacks_are_sent_with_what_the_client_wants() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let cred = X::new().u(13).o(b"name").u(17).u(19).u(1).u(23);
     let control = X::new().u(0x4000_0001).u(1).u(1).raw(&cred.0);
@@ -423,7 +427,7 @@ fn callbacks_are_sent_with_what_the_client_wants() {
 #[test]
 fn nothing_is_left_of_a_client_that_goes() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let a = Client::new(&s, HOST, b"a");
     let before = s.vfs.claims.budget().used();
     let (file, state, given) = delegated(&a, b"f", 1 | WANT_READ);
@@ -453,7 +457,7 @@ fn lock_waiting(c: &Client<'_>, file: &[u8], open: &[u8], range: (u64, u64)) -> 
 #[test]
 fn a_client_that_waits_for_a_lock_is_notified_when_it_is_free() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let clients = [b"a", b"b", b"c"].map(|name| Client::new(&s, HOST, name));
     let [a, b, c] = &clients;
     let opened: Vec<_> = clients
@@ -508,7 +512,7 @@ fn a_client_that_waits_for_a_lock_is_notified_when_it_is_free() {
 #[test]
 fn a_client_that_stops_waiting_for_a_lock_gets_none() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, of_a, _) = delegated(&a, b"f", 3 | 0x400);
     let (_, of_b, _) = delegated(&b, b"f", 3 | 0x400);
@@ -552,13 +556,15 @@ fn a_client_that_stops_waiting_for_a_lock_gets_none() {
 #[test]
 fn what_a_revert_ends_is_reported_until_it_is_freed() {
     let s = Server::new();
-    let _calls = Callbacks::of(&s);
+    let _calls = Callbacks::attach_to(&s);
     let a = Client::new(&s, HOST, b"a");
     let (file, open, given) = delegated(&a, b"f", 3 | WANT_WRITE);
     let mut r = a.run(&Ops::new().fh(&file).lock(2, (0, 10), &open, b"process"));
     r.ok(22);
     let lock = r.ok(12).raw(16);
-    s.volume.snapshot_take("before", "", s.now()).unwrap();
+    s.volume
+        .snapshot_take("before", "", s.current_time())
+        .unwrap();
     s.engine.revert("vol1", "before").unwrap();
     let states = [open, lock, given.id()];
     const ADMIN_REVOKED: u32 = 10_047;
@@ -576,14 +582,14 @@ fn what_a_revert_ends_is_reported_until_it_is_freed() {
     }
     assert_eq!(flags(&a), 0);
     let (.., given) = delegated(&a, b"f", 1 | WANT_READ);
-    assert!(matches!(given, Given::Read(_)));
+    assert!(matches!(given, DelegationGrant::Read(_)));
 }
 
 #[test]
 fn a_delegation_is_enough_for_a_client_that_says_so() {
     const XOR: u32 = 0x20_0000;
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let mut r = a.run(&Ops::new().root().op(9, bitmap(X::new(), &[86])));
     r.ok(24);

@@ -56,7 +56,7 @@ impl Had {
             Had::ReadDelegation => delegated(&a, b"f", 1 | WANT_READ).0,
             Had::WriteDelegation => {
                 let (file, _, given) = delegated(&a, b"f", 3 | WANT_WRITE);
-                assert!(matches!(given, Given::Write(_)));
+                assert!(matches!(given, DelegationGrant::Write(_)));
                 assert!(calls.next().is_none());
                 file
             }
@@ -125,7 +125,7 @@ fn refused(is: bool, status: u32) -> u32 {
 fn an_absent_client_is_waited_for_where_it_may_conflict_and_nowhere_else() {
     for had in Had::ALL {
         let mut s = Server::new();
-        let file = had.take(&s, &Callbacks::of(&s));
+        let file = had.take(&s, &Callbacks::attach_to(&s));
         s.vfs.claims.release_all(ServiceId(1));
         s.crash();
         let (reads, writes) = (had.binds_reads(), had.binds_writes());
@@ -174,7 +174,7 @@ fn an_absent_client_is_waited_for_where_it_may_conflict_and_nowhere_else() {
             // No delegation is given beside what may be claimed again.
             let mut r = b.run(&open(&b, b"f", (1 | WANT_READ, 0)));
             r.ok(22);
-            assert_eq!(opened(&mut r).1, Given::Not(2), "{had:?}");
+            assert_eq!(opened(&mut r).1, DelegationGrant::Not(2), "{had:?}");
         }
         s.clock.advance(support::GRACE);
         s.service.tick();
@@ -187,10 +187,10 @@ fn an_absent_client_is_waited_for_where_it_may_conflict_and_nowhere_else() {
 fn a_client_claims_again_what_is_recorded_of_it() {
     for had in Had::ALL {
         let mut s = Server::new();
-        let file = had.take(&s, &Callbacks::of(&s));
+        let file = had.take(&s, &Callbacks::attach_to(&s));
         s.vfs.claims.release_all(ServiceId(1));
         s.crash();
-        let _calls = Callbacks::of(&s);
+        let _calls = Callbacks::attach_to(&s);
         let a = Client::reclaiming(&s, HOST, b"a", 1);
         let again = |deny| Ops::new().fh(&file).open_again(b"o", (3, deny));
         let known = had == Had::WriteDelegation;
@@ -224,7 +224,7 @@ fn a_client_is_recorded_again_only_for_another_kind_of_claim() {
     assert_eq!(end(), before, "nothing new");
     let state = a.run(&opens(b"third", 2)).tail_open();
     assert!(end() > before, "a denial");
-    let records = || s.records.all(ServiceId(1));
+    let records = || s.records.list_records(ServiceId(1));
     assert_eq!(records().len(), 1);
     // Released claims are removed from the record, and stop nobody after the next start.
     let with_denial = records();
@@ -241,13 +241,13 @@ fn a_client_that_gave_up_all_is_recorded_no_more() {
         let a = Client::new(&s, HOST, b"a");
         let (file, state) = a.open(b"f", b"o", (3, 2));
         assert_eq!(a.status(&Ops::new().fh(&file).close(&state)), OK);
-        assert_eq!(s.records.all(ServiceId(1)).len(), 1);
+        assert_eq!(s.records.list_records(ServiceId(1)).len(), 1);
         s.clock.advance(Duration::from_secs(61));
         s.service.tick();
-        assert!(s.records.all(ServiceId(1)).is_empty());
+        assert!(s.records.list_records(ServiceId(1)).is_empty());
         // It is recorded anew with its next claim, and gives it up.
         let (file, state) = a.open(b"f", b"o", (3, 3));
-        assert_eq!(s.records.all(ServiceId(1)).len(), 1);
+        assert_eq!(s.records.list_records(ServiceId(1)).len(), 1);
         assert_eq!(a.status(&Ops::new().fh(&file).close(&state)), OK);
         s.clock.advance(Duration::from_secs(61));
         s.service.tick();
@@ -317,7 +317,7 @@ fn names(count: u32) -> Vec<Vec<u8>> {
 
 /// Gives a client read delegations of files that are there; returns the first's handle.
 fn delegate_many(s: &Server, count: u32) -> Vec<u8> {
-    let _calls = Callbacks::of(s);
+    let _calls = Callbacks::attach_to(s);
     let names = names(count);
     for name in &names {
         s.create(&s.root(), name, 0o666);
@@ -325,7 +325,7 @@ fn delegate_many(s: &Server, count: u32) -> Vec<u8> {
     let a = Client::new(s, HOST, b"a");
     for name in &names {
         let (_, _, given) = delegated(&a, name, 1 | WANT_READ);
-        assert!(matches!(given, Given::Read(_)), "{given:?}");
+        assert!(matches!(given, DelegationGrant::Read(_)), "{given:?}");
     }
     find(s, &names[0])
 }
@@ -339,7 +339,7 @@ fn many_files_of_a_client_are_listed_once_it_takes_no_more() {
             s.clock.advance(Duration::from_secs(61));
             s.service.tick();
         }
-        let many = s.records.all(ServiceId(1)).len();
+        let many = s.records.list_records(ServiceId(1)).len();
         s.vfs.claims.release_all(ServiceId(1));
         s.crash();
         let root = s.root();
@@ -358,7 +358,7 @@ fn many_files_of_a_client_are_listed_once_it_takes_no_more() {
         );
         assert_eq!(many > 1, settles && listed, "{many} records");
         // It comes back for one of them, and loses the others when it has finished.
-        let _calls = Callbacks::of(&s);
+        let _calls = Callbacks::attach_to(&s);
         let a = Client::reclaiming(&s, HOST, b"a", 1);
         let again = Ops::new().fh(&first).open_again(b"o", (1, 0));
         assert_eq!(a.status(&again), OK);
@@ -368,7 +368,11 @@ fn many_files_of_a_client_are_listed_once_it_takes_no_more() {
         assert_eq!(write(&first), OK);
         s.clock.advance(Duration::from_secs(61));
         s.service.tick();
-        assert_eq!(s.records.all(ServiceId(1)).len(), 1, "of what it has");
+        assert_eq!(
+            s.records.list_records(ServiceId(1)).len(),
+            1,
+            "of what it has"
+        );
     }
 }
 
@@ -376,7 +380,7 @@ fn many_files_of_a_client_are_listed_once_it_takes_no_more() {
 fn after_a_stop_in_order_only_the_files_are_waited_for_that_clients_had() {
     for had in Had::ALL {
         let mut s = Server::new();
-        let file = had.take(&s, &Callbacks::of(&s));
+        let file = had.take(&s, &Callbacks::attach_to(&s));
         let locked = s.create(&s.root(), b"locked", 0o666);
         assert_eq!(lockers(&s, &locked)[0].lock(false, true, 0, 1), GRANTED);
         s.service.list_claims();
@@ -384,11 +388,11 @@ fn after_a_stop_in_order_only_the_files_are_waited_for_that_clients_had() {
         s.cold_start();
         let v3 = |procedure, args: &X| s.from(OTHER).call(NFS, procedure, args).u();
         elsewhere(&s);
-        let _calls = Callbacks::of(&s);
+        let _calls = Callbacks::attach_to(&s);
         let b = Client::new(&s, OTHER, b"b");
         // A delegation too is given beside them.
         let (_, _, given) = delegated(&b, b"other", 1 | WANT_READ);
-        assert!(matches!(given, Given::Read(_)), "{had:?}");
+        assert!(matches!(given, DelegationGrant::Read(_)), "{had:?}");
         let write = X::new().o(&file).h(0).u(1).u(2).o(b"x");
         assert_eq!(
             v3(7, &write),
@@ -430,7 +434,7 @@ fn after_a_stop_in_order_only_the_files_are_waited_for_that_clients_had() {
         s.service.tick();
         assert!(
             s.records
-                .all(ServiceId(0))
+                .list_records(ServiceId(0))
                 .iter()
                 .all(|(_, record)| record[0] != 7)
         );

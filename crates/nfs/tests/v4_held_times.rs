@@ -34,11 +34,11 @@ fn set(file: &[u8], state: &[u8], times: &[(u32, Time)]) -> Ops {
 }
 
 /// Change, time of access, time of modification.
-type Shown = (u64, Time, Time);
+type FileTimes = (u64, Time, Time);
 
 const SHOWN: [u32; 3] = [3, 47, 53];
 
-fn shown(mut r: Results) -> Shown {
+fn decode_times(mut r: Results) -> FileTimes {
     r.ok(22);
     let mut r = r.attrs();
     let change = r.h();
@@ -59,16 +59,16 @@ fn later(t: Time, secs: i64) -> Time {
 #[test]
 fn the_times_of_a_file_are_those_that_the_holder_of_a_delegation_says() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, state, given) = delegated(&a, b"f", 3 | WRITE | TIMES);
-    let Given::WriteTimes(id) = given else {
+    let DelegationGrant::WriteTimes(id) = given else {
         panic!("{given:?}");
     };
     let look = Ops::new().fh(&file).getattr(&SHOWN);
-    let begun = shown(a.run(&look));
+    let begun = decode_times(a.run(&look));
     s.clock.advance(Duration::from_secs(100));
-    let now = s.now();
+    let now = s.current_time();
     let said = (later(begun.1, 10), later(begun.2, 20));
     let mut before = begun.0;
     // The holder's times count, except those before the grant; future ones become now.
@@ -87,7 +87,7 @@ fn the_times_of_a_file_are_those_that_the_holder_of_a_delegation_says() {
         );
         let values = time(time(X::new().h(begun.0).h(0), sent.0), sent.1);
         call.reply(&s, OK, X::new().u(3).u(0x18).u(0).u(3 << 20).o(&values.0));
-        let (change, accessed, modified) = shown(poll(&mut waiting).expect("attributes"));
+        let (change, accessed, modified) = decode_times(poll(&mut waiting).expect("attributes"));
         assert_eq!((accessed, modified), want);
         assert_eq!(change > before, moves, "as the time of modification");
         before = change;
@@ -115,7 +115,7 @@ fn the_times_of_a_file_are_those_that_the_holder_of_a_delegation_says() {
     assert_eq!(sets(&id, MODIFIED, later(begun.2, -1)), OK, "and ignored");
     s.uid.set((0, 0));
     assert_eq!(a.status(&give_back(&file, &id)), OK);
-    let after = shown(b.run(&look));
+    let after = decode_times(b.run(&look));
     assert!(after.0 > begun.0);
     assert_eq!((after.1, after.2), (accessed, modified));
     assert_eq!(sets(&id, MODIFIED, now), BAD_STATEID, "it was returned");
@@ -127,7 +127,7 @@ fn the_times_of_a_file_are_those_that_the_holder_of_a_delegation_says() {
 #[test]
 fn the_change_time_follows_the_time_of_modification_that_a_holder_says() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, _, given) = delegated(&a, b"f", 3 | WRITE | TIMES);
     let id = given.id();
@@ -135,9 +135,9 @@ fn the_change_time_follows_the_time_of_modification_that_a_holder_says() {
     let look = Ops::new().fh(&file).getattr(&[3, 52, 53]);
     let sets = |times: &[(u32, Time)]| {
         assert_eq!(a.status(&set(&file, &id, times)), OK);
-        shown(a.run(&look))
+        decode_times(a.run(&look))
     };
-    let begun = shown(a.run(&look));
+    let begun = decode_times(a.run(&look));
     s.clock.advance(Duration::from_secs(100));
     assert_eq!(sets(&[(ACCESSED, later(begun.1, 10))]), begun);
     assert_eq!(sets(&[(MODIFIED, begun.2)]), begun, "it has that");
@@ -156,31 +156,31 @@ fn the_change_time_follows_the_time_of_modification_that_a_holder_says() {
     let values = time(time(X::new().h(begun.0).h(0), begun.1), asked);
     let body = X::new().u(3).u(0x18).u(0).u(3 << 20).o(&values.0);
     calls.expect(GETATTR).reply(&s, OK, body);
-    let seen = shown(poll(&mut waiting).expect("attributes"));
+    let seen = decode_times(poll(&mut waiting).expect("attributes"));
     assert_eq!((seen.1, seen.2), (asked, asked));
     assert!(seen.0 > back.0);
-    assert_eq!(shown(a.run(&look)), seen);
+    assert_eq!(decode_times(a.run(&look)), seen);
 }
 
 #[test]
 fn the_holder_of_a_read_delegation_says_when_it_read_and_disturbs_nobody() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, _, given) = delegated(&a, b"f", 1 | READ | TIMES);
-    let Given::ReadTimes(id) = given else {
+    let DelegationGrant::ReadTimes(id) = given else {
         panic!("{given:?}");
     };
     let (.., other) = delegated(&b, b"f", 1 | READ);
-    let Given::Read(plain) = other else {
+    let DelegationGrant::Read(plain) = other else {
         panic!("{other:?}");
     };
     let look = Ops::new().fh(&file).getattr(&SHOWN);
-    let begun = shown(a.run(&look));
+    let begun = decode_times(a.run(&look));
     s.clock.advance(Duration::from_secs(100));
     let read = later(begun.1, 10);
     assert_eq!(a.status(&set(&file, &id, &[(ACCESSED, read)])), OK);
-    assert_eq!(shown(b.run(&look)), (begun.0, read, begun.2));
+    assert_eq!(decode_times(b.run(&look)), (begun.0, read, begun.2));
     assert_eq!(a.status(&set(&file, &id, &[(MODIFIED, read)])), OPENMODE);
     assert_eq!(
         b.status(&set(&file, &plain, &[(ACCESSED, read)])),
@@ -192,7 +192,7 @@ fn the_holder_of_a_read_delegation_says_when_it_read_and_disturbs_nobody() {
 #[test]
 fn times_that_holders_keep_are_set_and_not_asked_for() {
     let s = Server::new();
-    let _calls = Callbacks::of(&s);
+    let _calls = Callbacks::attach_to(&s);
     let mut a = Client::new(&s, HOST, b"a");
     let (file, state, given) = delegated(&a, b"f", 3 | WRITE | TIMES);
     let look = Ops::new().fh(&file).getattr(&[ACCESSED]);
@@ -203,13 +203,13 @@ fn times_that_holders_keep_are_set_and_not_asked_for() {
     assert_eq!(a.status(&Ops::new().fh(&root).op(6, made)), INVAL);
     // The length and the time of modification at once: the time is what was said.
     s.clock.advance(Duration::from_secs(100));
-    let begun = shown(a.run(&Ops::new().fh(&file).getattr(&SHOWN)));
+    let begun = decode_times(a.run(&Ops::new().fh(&file).getattr(&SHOWN)));
     let modified = later(begun.2, 3);
     let values = time(X::new().h(5), modified);
     let x = bitmap(X::new().raw(&given.id()), &[4, MODIFIED]).o(&values.0);
     assert_eq!(a.status(&Ops::new().fh(&file).op(34, x)), OK);
     assert_eq!(
-        shown(a.run(&Ops::new().fh(&file).getattr(&SHOWN))).2,
+        decode_times(a.run(&Ops::new().fh(&file).getattr(&SHOWN))).2,
         modified
     );
     assert_eq!(a.status(&Ops::new().fh(&file).close(&state)), OK);
@@ -221,27 +221,27 @@ fn times_that_holders_keep_are_set_and_not_asked_for() {
         .open(b"g", b"o", (3 | WRITE | TIMES, 0), Some(0));
     let mut r = a.run(&ops);
     r.ok(22);
-    assert!(matches!(opened(&mut r).1, Given::Write(_)));
+    assert!(matches!(opened(&mut r).1, DelegationGrant::Write(_)));
 }
 
 #[test]
 fn delegations_with_times_are_claimed_again() {
     let mut s = Server::new();
-    let _calls = Callbacks::of(&s);
+    let _calls = Callbacks::attach_to(&s);
     let file = delegated(&Client::new(&s, HOST, b"a"), b"f", 3 | WRITE | TIMES).0;
     s.vfs.claims.release_all(weir_vfs::claims::ServiceId(1));
     s.restart();
-    let _calls = Callbacks::of(&s);
+    let _calls = Callbacks::attach_to(&s);
     let a = Client::reclaiming(&s, HOST, b"a", 1);
     let x = X::new().u(0).u(3).u(0).h(0).o(b"o").u(0);
     let mut r = a.run(&Ops::new().fh(&file).op(18, x.u(1).u(5)));
     r.ok(22);
     let (_, given) = opened(&mut r);
-    assert!(matches!(given, Given::WriteTimes(_)), "{given:?}");
+    assert!(matches!(given, DelegationGrant::WriteTimes(_)), "{given:?}");
     assert_eq!(a.status(&give_back(&file, &given.id())), OK);
     // And without an OPEN.
     let mut r = a.run(&want(&file, 0, X::new().u(1).u(4)));
-    assert!(matches!(wanted(&mut r), Given::ReadTimes(_)));
+    assert!(matches!(wanted(&mut r), DelegationGrant::ReadTimes(_)));
     // Values that are no delegation cannot be reclaimed.
     assert_eq!(a.status(&want(&file, 0, X::new().u(1).u(3))), INVAL);
     assert_eq!(a.status(&want(&file, READ, X::new().u(4))), GRACE);
@@ -252,7 +252,7 @@ fn want(file: &[u8], wishes: u32, claim: X) -> Ops {
     Ops::new().fh(file).op(56, X::new().u(wishes).raw(&claim.0))
 }
 
-fn wanted(r: &mut Results) -> Given {
+fn wanted(r: &mut Results) -> DelegationGrant {
     r.ok(22);
     given(r.ok(56))
 }
@@ -260,10 +260,10 @@ fn wanted(r: &mut Results) -> Given {
 #[test]
 fn a_delegation_is_given_without_an_open() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, state, none) = delegated(&a, b"f", 3);
-    assert_eq!(none, Given::None);
+    assert_eq!(none, DelegationGrant::None);
     assert_eq!(a.status(&Ops::new().fh(&file).close(&state)), OK);
     let current = || X::new().u(4);
     let ask = |c: &Client<'_>, wishes| wanted(&mut c.run(&want(&file, wishes, current())));
@@ -271,15 +271,18 @@ fn a_delegation_is_given_without_an_open() {
     let follows =
         want(&file, READ, current()).read(&[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 0, 9);
     let mut r = a.run(&follows);
-    let Given::Read(id) = wanted(&mut r) else {
+    let DelegationGrant::Read(id) = wanted(&mut r) else {
         panic!("a read delegation");
     };
     r.ok(25);
-    assert_eq!(ask(&a, READ), Given::Not(0), "it has one");
-    assert_eq!(ask(&a, WRITE), Given::Not(5), "no upgrade");
-    assert!(matches!(ask(&b, READ | TIMES), Given::ReadTimes(_)));
+    assert_eq!(ask(&a, READ), DelegationGrant::Not(0), "it has one");
+    assert_eq!(ask(&a, WRITE), DelegationGrant::Not(5), "no upgrade");
+    assert!(matches!(
+        ask(&b, READ | TIMES),
+        DelegationGrant::ReadTimes(_)
+    ));
     assert_eq!(a.status(&give_back(&file, &id)), OK);
-    assert_eq!(ask(&a, WRITE), Given::Not(1), "another has it");
+    assert_eq!(ask(&a, WRITE), DelegationGrant::Not(1), "another has it");
     assert_eq!(s.vfs.claims.totals().held, 0, "nothing is open");
     // It is recalled as any other.
     let write = X::new().o(&file).h(0).u(1).u(2).o(b"x");
@@ -293,7 +296,7 @@ fn a_delegation_is_given_without_an_open() {
             "{wishes:#x}"
         );
     }
-    assert_eq!(ask(&a, 0x500), Given::Not(7), "cancelled");
+    assert_eq!(ask(&a, 0x500), DelegationGrant::Not(7), "cancelled");
     assert_eq!(a.status(&want(&file, READ, X::new().u(6))), NOTSUPP);
     assert_eq!(a.status(&want(&file, READ, X::new().u(0))), BADXDR);
     assert_eq!(a.status(&want(&file, READ, X::new().u(1).u(1))), NO_GRACE);
@@ -303,14 +306,14 @@ fn a_delegation_is_given_without_an_open() {
         let mut r = a.run(&dir.op(56, X::new().u(READ).u(4)));
         let operation = r.r.u();
         assert_eq!((r.r.u(), [22, 24].contains(&operation)), (OK, true));
-        assert_eq!(given(r.ok(56)), Given::Not(8), "a directory");
+        assert_eq!(given(r.ok(56)), DelegationGrant::Not(8), "a directory");
     }
 }
 
 #[test]
 fn who_may_not_open_a_file_gets_no_delegation_of_it() {
     let s = Server::new();
-    let _calls = Callbacks::of(&s);
+    let _calls = Callbacks::attach_to(&s);
     let a = Client::new(&s, HOST, b"a");
     let (file, state, _) = delegated(&a, b"f", 3);
     assert_eq!(a.status(&Ops::new().fh(&file).close(&state)), OK);
@@ -318,10 +321,10 @@ fn who_may_not_open_a_file_gets_no_delegation_of_it() {
     // Its mode is 0644.
     s.uid.set((77, 77));
     assert_eq!(ask(WRITE).status, ACCESS);
-    let Given::Read(id) = wanted(&mut ask(ANY)) else {
+    let DelegationGrant::Read(id) = wanted(&mut ask(ANY)) else {
         panic!("what it may");
     };
     assert_eq!(a.status(&give_back(&file, &id)), OK);
     s.uid.set((0, 0));
-    assert!(matches!(wanted(&mut ask(ANY)), Given::Write(_)));
+    assert!(matches!(wanted(&mut ask(ANY)), DelegationGrant::Write(_)));
 }

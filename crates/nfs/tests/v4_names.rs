@@ -9,7 +9,7 @@ use std::time::Duration;
 use support::callbacks::poll;
 use support::compound::*;
 use support::{Server, X};
-use weir_nfs::idmap::{Accounts, Answer, Found, PATIENCE, Query};
+use weir_nfs::idmap::{Accounts, Answer, PATIENCE, Query, QueryOutcome};
 use weir_nfs::{Later, Outcome};
 
 const HOST: &str = "10.0.0.1";
@@ -69,7 +69,7 @@ fn owners_are_looked_up_without_holding_up_others() {
     assert_eq!(owner(), 4711, "nothing has changed");
     let (query, answer) = names.asked();
     assert_eq!(query, Query::User(Box::from(&b"alice"[..])));
-    answer.found(Found::Number(1000));
+    answer.found(QueryOutcome::Number(1000));
     assert_eq!(poll(&mut waiting).expect("a reply").status, OK);
     assert_eq!(owner(), 1000);
     // It is known now, in any case of the domain.
@@ -95,7 +95,7 @@ fn owners_are_looked_up_without_holding_up_others() {
     s.clock.advance(Duration::from_secs(1));
     s.service.tick();
     assert_eq!(poll(&mut waiting).expect("a reply").status, BADOWNER);
-    late.found(Found::Number(1002));
+    late.found(QueryOutcome::Number(1002));
     assert_eq!(c.status(&chown(&file, b"carol@example.org")), OK);
     assert_eq!(owner(), 1002);
 }

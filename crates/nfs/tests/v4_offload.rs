@@ -21,7 +21,7 @@ const MIB: u64 = 1 << 20;
 struct Works(Arc<Mutex<Vec<Background>>>);
 
 impl Works {
-    fn of(s: &Server) -> Works {
+    fn attach_to(s: &Server) -> Works {
         let works = Works::default();
         let taken = works.clone();
         let run = move |work| taken.0.lock().unwrap().push(work);
@@ -113,7 +113,7 @@ impl Files {
 #[test]
 fn a_long_copy_goes_on_after_its_reply() {
     let s = Server::new();
-    let (calls, works) = (Callbacks::of(&s), Works::of(&s));
+    let (calls, works) = (Callbacks::attach_to(&s), Works::attach_to(&s));
     let c = Client::new(&s, HOST, b"client");
     let files = Files::new(&s, &c);
     assert_eq!(files.copy(&c, true), (None, 4 * MIB), "as much as one does");
@@ -146,7 +146,7 @@ fn a_long_copy_goes_on_after_its_reply() {
 #[test]
 fn a_copy_outlives_its_connection() {
     let s = Server::new();
-    let (calls, works) = (Callbacks::of(&s), Works::of(&s));
+    let (calls, works) = (Callbacks::attach_to(&s), Works::attach_to(&s));
     let c = Client::new(&s, HOST, b"client");
     let files = Files::new(&s, &c);
     let id = files.copy(&c, false).0.expect("a stateid");
@@ -167,7 +167,7 @@ fn a_copy_outlives_its_connection() {
 #[test]
 fn a_copy_ends_when_it_is_cancelled_or_its_open_is_closed() {
     let s = Server::new();
-    let (calls, works) = (Callbacks::of(&s), Works::of(&s));
+    let (calls, works) = (Callbacks::attach_to(&s), Works::attach_to(&s));
     let c = Client::new(&s, HOST, b"client");
     let files = Files::new(&s, &c);
     let id = files.copy(&c, false).0.expect("a stateid");
@@ -194,7 +194,7 @@ fn a_copy_ends_when_it_is_cancelled_or_its_open_is_closed() {
 #[test]
 fn copies_in_the_background_are_bounded_and_need_a_way_to_report() {
     let s = Server::new();
-    let works = Works::of(&s);
+    let works = Works::attach_to(&s);
     let c = Client::new(&s, HOST, b"client");
     let files = Files::new(&s, &c);
     assert_eq!(
@@ -202,7 +202,7 @@ fn copies_in_the_background_are_bounded_and_need_a_way_to_report() {
         (None, 4 * MIB),
         "it cannot be called"
     );
-    let _calls = Callbacks::of(&s);
+    let _calls = Callbacks::attach_to(&s);
     for _ in 0..16 {
         assert!(files.copy(&c, false).0.is_some());
     }

@@ -17,7 +17,7 @@ type Restart = (&'static str, fn(&mut Server));
 const CHANGE: usize = 20;
 
 /// A request that was answered, and what identifies what it made.
-struct Sent {
+struct AnsweredRequest {
     what: &'static str,
     args: X,
     made: Vec<Vec<u8>>,
@@ -78,7 +78,7 @@ fn setattr(ops: Ops, bits: u32) -> Ops {
 }
 
 /// A request for each operation that must not be carried out twice.
-fn requests(c: &Client<'_>) -> Vec<Sent> {
+fn requests(c: &Client<'_>) -> Vec<AnsweredRequest> {
     let root = c.volume();
     let (kept, _) = c.open(b"kept", b"o", BOTH);
     for name in ["removed", "renamed", "replaced", "cut"] {
@@ -130,7 +130,7 @@ fn requests(c: &Client<'_>) -> Vec<Sent> {
     let sent = all.into_iter().map(|(what, ops)| {
         let args = c.next_args(&ops, true);
         let made = taken(c.send(&args));
-        Sent { what, args, made }
+        AnsweredRequest { what, args, made }
     });
     sent.collect()
 }

@@ -52,7 +52,7 @@ fn sequence(c: &Client<'_>, slot: u32, highest: u32, cache: bool) -> (u32, u32) 
 #[test]
 fn a_client_uses_fewer_slots_while_memory_is_short() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let mut c = Client::new(&s, HOST, b"client");
     session(&mut c, 2, 64);
     assert_eq!(sequence(&c, 63, 63, true), (63, 63));
@@ -96,7 +96,7 @@ fn a_client_uses_fewer_slots_while_memory_is_short() {
 #[test]
 fn delegations_are_asked_back_when_memory_is_short() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let a = Client::new(&s, HOST, b"a");
     let root = a.volume();
     for name in [b"f", b"g", b"h", b"i"] {
@@ -105,7 +105,7 @@ fn delegations_are_asked_back_when_memory_is_short() {
             .open(name, b"o", (1 | WANT_READ, 0), Some(0));
         let mut r = a.run(&open);
         r.ok(22);
-        assert!(matches!(opened(&mut r).1, Given::Read(_)));
+        assert!(matches!(opened(&mut r).1, DelegationGrant::Read(_)));
     }
     let b = Client::new(&s, OTHER, b"b");
     let root = b.volume();

@@ -37,7 +37,7 @@ fn a_client_that_comes_back_in_time_has_what_it_had() {
 #[test]
 fn a_client_that_begins_anew_opens_nothing_by_what_still_waits() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, state, given) = delegated(&b, b"f", 1 | WANT_READ);
     let mut waiting = parked(&a, &open(&a, b"f", (2, 0)));
@@ -86,7 +86,7 @@ fn the_first_state_of_a_client_waits_for_its_record() {
 #[test]
 fn a_file_that_was_recalled_is_not_delegated_for_a_while() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, state, given) = delegated(&a, b"f", 1 | WANT_READ);
     let mut waiting = parked(&b, &open(&b, b"f", (2, 0)));
@@ -96,15 +96,25 @@ fn a_file_that_was_recalled_is_not_delegated_for_a_while() {
     let mut r = poll(&mut waiting).expect("it goes on");
     r.ok(22);
     let (written, given) = opened(&mut r);
-    assert_eq!(given, Given::None, "neither to who had it recalled");
+    assert_eq!(
+        given,
+        DelegationGrant::None,
+        "neither to who had it recalled"
+    );
     assert_eq!(b.status(&Ops::new().fh(&file).close(&written)), OK);
-    assert_eq!(delegated(&a, b"f", 1 | WANT_READ).2, Given::Not(1));
+    assert_eq!(
+        delegated(&a, b"f", 1 | WANT_READ).2,
+        DelegationGrant::Not(1)
+    );
     s.clock.advance(Duration::from_secs(29));
-    assert_eq!(delegated(&a, b"f", 1 | WANT_READ).2, Given::Not(1));
+    assert_eq!(
+        delegated(&a, b"f", 1 | WANT_READ).2,
+        DelegationGrant::Not(1)
+    );
     s.clock.advance(Duration::from_secs(1));
     assert!(matches!(
         delegated(&a, b"f", 1 | WANT_READ).2,
-        Given::Read(_)
+        DelegationGrant::Read(_)
     ));
 }
 
@@ -113,7 +123,9 @@ fn what_was_revoked_is_reported_until_the_last_of_it_is_freed() {
     let s = Server::new();
     let a = Client::new(&s, HOST, b"a");
     let states = [b"f", b"g"].map(|name| a.open(name, b"o", (3, 0)).1);
-    s.volume.snapshot_take("before", "", s.now()).unwrap();
+    s.volume
+        .snapshot_take("before", "", s.current_time())
+        .unwrap();
     s.engine.revert("vol1", "before").unwrap();
     for (state, left) in states.iter().zip([0x20, 0]) {
         assert_eq!(flags(&a), 0x20, "ADMIN_STATE_REVOKED");
@@ -158,7 +170,7 @@ fn a_reply_that_is_too_long_to_keep_is_none() {
 #[test]
 fn what_a_request_had_done_is_not_done_again_when_its_connection_is_lost() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     delegated(&a, b"f", 1 | WANT_READ);
     let root = b.volume();
@@ -232,7 +244,10 @@ fn a_connection_that_remembers_a_session_learns_of_its_end() {
     let s = Server::new();
     let conn = s.conn();
     let a = Client::new(&s, HOST, b"a");
-    let over = |args: &X| match s.service.handle(&conn, &s.encode(NFS4, 1, args), s.now()) {
+    let over = |args: &X| match s
+        .service
+        .handle(&conn, &s.encode(NFS4, 1, args), s.current_time())
+    {
         Outcome::Reply(reply, _) => R(reply.message(), 24).u(),
         _ => panic!("no reply"),
     };
@@ -247,7 +262,7 @@ fn a_connection_that_remembers_a_session_learns_of_its_end() {
 #[test]
 fn a_lock_that_was_kept_and_cannot_be_taken_is_free() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     let (file, of_a) = a.open(b"f", b"o", (3, 0));
     let mut r = b.run(&open(&b, b"f", (3, 0)));
@@ -280,7 +295,7 @@ fn a_lock_that_was_kept_and_cannot_be_taken_is_free() {
 #[test]
 fn a_client_that_is_busy_has_no_faulty_back_channel() {
     let s = Server::new();
-    let calls = Callbacks::of(&s);
+    let calls = Callbacks::attach_to(&s);
     let (a, b) = (Client::new(&s, HOST, b"a"), Client::new(&s, OTHER, b"b"));
     delegated(&a, b"f", 1 | WANT_READ);
     let _waiting = parked(&b, &open(&b, b"f", (2, 0)));

@@ -16,7 +16,7 @@ use weir_base::{Clock, Rng, VolumeId};
 use weir_control::backend::{
     Backend, BackendError, BackupSpec, BackupState, BindingLevel, Capacity, DomainSpec, ExportRule,
     ExportSpec, Facts, FilesSpec, Point, Publication, SnapshotState, Space, Squash, TakenSnapshot,
-    Throttled, VolumeSpec, VolumeState, no_bucket,
+    ThrottleState, VolumeSpec, VolumeState, no_bucket,
 };
 use weir_control::{Constituent, Status};
 use weir_large::{Member, Membership, Parts as MemberParts};
@@ -52,7 +52,7 @@ pub struct Node {
     /// The engine's volumes by name, which is what the control plane calls their key.
     volumes: Mutex<HashMap<String, Arc<Volume>>>,
     /// Held while a publication is made: they follow each other.
-    served: Mutex<Served>,
+    served: Mutex<PublishedExports>,
     domains: Option<Arc<dyn DomainMembership>>,
     memory: Option<Size>,
     overcommit: Option<f64>,
@@ -127,7 +127,7 @@ impl Parts {
 
 /// Published exports by key.
 #[derive(Default)]
-struct Served {
+struct PublishedExports {
     exports: HashMap<String, (Arc<ExportSpec>, VolumeId)>,
     /// Exports that could not be served; the next publication retries them.
     missing: BTreeMap<String, Arc<ExportSpec>>,
@@ -140,7 +140,7 @@ fn most_volumes(memory: Size) -> usize {
 
 /// An export, as clients mount it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Exported {
+pub struct ExportSummary {
     /// Absolute path.
     pub path: String,
     /// True if a rule lets clients of NFSv3 mount it.
@@ -151,13 +151,13 @@ pub struct Exported {
     pub share: Option<String>,
 }
 
-impl Exported {
-    fn of(export: &Export) -> Exported {
+impl ExportSummary {
+    fn from_export(export: &Export) -> ExportSummary {
         let granted = |protocol: fn(&Protocols) -> bool| {
             let mut rules = export.rules.iter();
             rules.any(|rule| protocol(&rule.protocols))
         };
-        Exported {
+        ExportSummary {
             path: export.path.clone(),
             nfsv3: granted(|p| p.nfsv3),
             nfsv4: granted(|p| p.nfsv4),
@@ -248,9 +248,9 @@ impl Node {
     }
 
     /// Returns the exports, by path.
-    pub fn exports(&self) -> Vec<Exported> {
+    pub fn exports(&self) -> Vec<ExportSummary> {
         let table = self.vfs.exports();
-        let mut all: Vec<Exported> = table.iter().map(Exported::of).collect();
+        let mut all: Vec<ExportSummary> = table.iter().map(ExportSummary::from_export).collect();
         all.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         all
     }
@@ -495,20 +495,22 @@ impl Backend for Node {
         self.find(key).map(|volume| state(&volume))
     }
 
-    fn throttled(&self, key: &str) -> Outcome<Throttled> {
+    fn throttled(&self, key: &str) -> Outcome<ThrottleState> {
         let status = self.vfs.throttle.status(self.find(key)?.id());
-        Ok(status.map_or_else(Throttled::default, |status| Throttled {
-            binding: status.binding.map(|binding| {
-                let level = match binding.level {
-                    weir_vfs::throttle::Level::Pool => BindingLevel::Pool,
-                    weir_vfs::throttle::Level::Volume => BindingLevel::Volume,
-                    weir_vfs::throttle::Level::Client => BindingLevel::Client,
-                };
-                (level, binding.limit)
+        Ok(
+            status.map_or_else(ThrottleState::default, |status| ThrottleState {
+                binding: status.binding.map(|binding| {
+                    let level = match binding.level {
+                        weir_vfs::throttle::Level::Pool => BindingLevel::Pool,
+                        weir_vfs::throttle::Level::Volume => BindingLevel::Volume,
+                        weir_vfs::throttle::Level::Client => BindingLevel::Client,
+                    };
+                    (level, binding.limit)
+                }),
+                waiting: status.usage.waiting() as u64,
+                source: status.source.to_string(),
             }),
-            waiting: status.usage.waiting() as u64,
-            source: status.source.to_string(),
-        }))
+        )
     }
 
     fn aggregate(&self) -> String {
@@ -528,7 +530,7 @@ impl Backend for Node {
     }
 
     fn trees(&self, key: &str) -> Outcome<Vec<(u32, String)>> {
-        let trees = self.find(key)?.trees(self.clock.now());
+        let trees = self.find(key)?.trees(self.clock.current_time());
         let trees = trees.map_err(failed("volume", key))?.into_iter();
         let named = trees.map(|tree| (tree.number, String::from_utf8_lossy(&tree.name).into()));
         Ok(named.collect())
@@ -539,7 +541,7 @@ impl Backend for Node {
         let deletion = crate::qtrees::Deletion {
             volume: &volume,
             claims: &self.vfs.claims,
-            now: self.clock.now(),
+            now: self.clock.current_time(),
             stopping: &self.stopping,
         };
         let lsn = deletion.run(number).map_err(failed("volume", key))?;
@@ -557,7 +559,7 @@ impl Backend for Node {
             return Ok(state(&volume));
         }
         self.has_room()?;
-        if spec.constituent.is_some() && !self.engine.aggregate().has(&CONSTITUENTS) {
+        if spec.constituent.is_some() && !self.engine.aggregate().has_feature(&CONSTITUENTS) {
             return Err(BackendError::Precondition(format!(
                 "the aggregate lacks the format feature {}: `weir upgrade` switches it on",
                 CONSTITUENTS.name
@@ -566,7 +568,7 @@ impl Backend for Node {
         let made = match &spec.clone_of {
             Some((parent, snapshot)) => self.engine.clone_volume(parent, snapshot, key),
             None => {
-                let (now, mode) = (self.clock.now(), spec.root_mode);
+                let (now, mode) = (self.clock.current_time(), spec.root_mode);
                 self.engine
                     .create_volume(key, ROOT_OWNER, mode, now, &*self.rng)
             }
@@ -617,7 +619,7 @@ impl Backend for Node {
 
     fn set_root_mode(&self, key: &str, mode: u32) -> Outcome<()> {
         let volume = self.find(key)?;
-        let mut cx = EngineContext::new(self.clock.now());
+        let mut cx = EngineContext::new(self.clock.current_time());
         let set = SetAttr {
             mode: Some(mode),
             ..SetAttr::default()
@@ -639,7 +641,7 @@ impl Backend for Node {
 
     fn snapshot_create(&self, key: &str, name: &str, label: &str) -> Outcome<TakenSnapshot> {
         let volume = self.find(key)?;
-        let found = match volume.snapshot_take(name, label, self.clock.now()) {
+        let found = match volume.snapshot_take(name, label, self.clock.current_time()) {
             Ok(_) => false,
             Err(FsError::Exists) => {
                 self.snapshot_label(key, name, label)?;
@@ -807,7 +809,7 @@ impl Backend for Node {
 
     fn publish(&self, next: Arc<Publication>) -> Outcome<()> {
         let mut served = self.served.lock();
-        let Served { exports, missing } = &mut *served;
+        let PublishedExports { exports, missing } = &mut *served;
         let mut gone = Vec::new();
         if next.whole {
             let named: HashSet<&str> = next.exports.iter().map(|e| e.key.as_str()).collect();

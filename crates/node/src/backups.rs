@@ -176,7 +176,7 @@ impl Backups {
     /// The volume's, and the bucket's.
     pub fn take(&self, volume: &Arc<Volume>, spec: &BackupSpec) -> Outcome<BackupState> {
         if spec.take && volume.snapshot(&spec.snapshot).is_none() {
-            let taken = volume.snapshot_take(&spec.snapshot, "", self.clock.now());
+            let taken = volume.snapshot_take(&spec.snapshot, "", self.clock.current_time());
             taken.map_err(failed("snapshot", &spec.snapshot))?;
         }
         let snapshot = volume.snapshot(&spec.snapshot);

@@ -161,7 +161,7 @@ enum Line {
 
 /// Asks the server of `folder`, prints its notes and faults, and returns its last word.
 /// Faults make it an error.
-pub fn ask(folder: &Path, request: &str) -> Result<String> {
+pub fn send_request(folder: &Path, request: &str) -> Result<String> {
     ask_within(folder, request, PATIENCE)
 }
 
@@ -335,19 +335,19 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         let deep = top.path().join("d".repeat(120)).join("e".repeat(120));
         fs::create_dir_all(&deep).unwrap();
-        assert!(ask(&deep, "fine").is_err());
+        assert!(send_request(&deep, "fine").is_err());
         let control = Control::listen(&deep, Arc::new(Answers(Arc::new(Barrier::new(1))))).unwrap();
-        assert_eq!(ask(&deep, "fine").unwrap(), "all good");
+        assert_eq!(send_request(&deep, "fine").unwrap(), "all good");
         assert_eq!(
-            ask(&deep, "broken").unwrap_err().to_string(),
+            send_request(&deep, "broken").unwrap_err().to_string(),
             "1 faults; looked at everything"
         );
         assert_eq!(
-            ask(&deep, "other").unwrap_err().to_string(),
+            send_request(&deep, "other").unwrap_err().to_string(),
             "'other' is not known"
         );
         drop(control);
-        assert!(ask(&deep, "fine").is_err());
+        assert!(send_request(&deep, "fine").is_err());
         assert_eq!(fs::read_dir(&deep).unwrap().count(), 0);
     }
 
@@ -357,9 +357,9 @@ mod tests {
         let slow = Arc::new(Barrier::new(2));
         let control = Control::listen(dir.path(), Arc::new(Answers(Arc::clone(&slow)))).unwrap();
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| ask(dir.path(), "slow"));
+            let waits = scope.spawn(|| send_request(dir.path(), "slow"));
             slow.wait();
-            assert_eq!(ask(dir.path(), "fine").unwrap(), "all good");
+            assert_eq!(send_request(dir.path(), "fine").unwrap(), "all good");
             slow.wait();
             assert_eq!(waits.join().unwrap().unwrap(), "at last");
         });

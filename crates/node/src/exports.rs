@@ -52,9 +52,9 @@ pub fn rules(options: &[String]) -> Result<Vec<Rule>> {
 fn flavours(list: &str) -> Result<Flavours> {
     let named = list.split(':').map(|name| match name {
         "sys" => Ok(Flavours::SYS),
-        "krb5" => Ok(Flavours::of(Flavour::Krb5)),
-        "krb5i" => Ok(Flavours::of(Flavour::Krb5Integrity)),
-        "krb5p" => Ok(Flavours::of(Flavour::Krb5Privacy)),
+        "krb5" => Ok(Flavours::from_flavour(Flavour::Krb5)),
+        "krb5i" => Ok(Flavours::from_flavour(Flavour::Krb5Integrity)),
+        "krb5p" => Ok(Flavours::from_flavour(Flavour::Krb5Privacy)),
         _ => bail!("sec takes sys, krb5, krb5i and krb5p with colons between, not '{name}'"),
     });
     let named: Vec<Flavours> = named.collect::<Result<_>>()?;

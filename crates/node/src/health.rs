@@ -103,7 +103,7 @@ impl Health {
     }
 
     /// Returns true if the subject has a problem.
-    pub fn has(&self, subject: Subject) -> bool {
+    pub fn has_problem(&self, subject: Subject) -> bool {
         self.problems.lock().contains_key(&subject)
     }
 

@@ -78,7 +78,7 @@ use weir_nfs::{Service, operation};
 use weir_qos::{Direction, Limit, Limits, Usage};
 use weir_store::Cache;
 use weir_store::cache::CacheStats;
-use weir_vfs::stats::{Cause, Failures, OTHER_STATUS, OTHERS, Stats, UNATTRIBUTED, Waited};
+use weir_vfs::stats::{Cause, Failures, OTHER_STATUS, OTHERS, Stats, UNATTRIBUTED, WaitTimes};
 use weir_vfs::throttle::{Level, PoolStatus, VolumeStatus};
 use weir_vfs::{ClientKey, Vfs};
 
@@ -113,12 +113,12 @@ struct Rates {
     reading: u64,
     /// Usage of each node at its last reading, and the number of that reading.
     last: HashMap<Node, (Usage, u64)>,
-    rates: HashMap<Node, Used>,
+    rates: HashMap<Node, NodeRates>,
     before: look::Before,
 }
 
 /// Usage of a node per second, between the last two readings.
-struct Used {
+struct NodeRates {
     /// Bytes, by direction.
     bytes: [f64; 2],
     /// Operations, by direction.
@@ -137,7 +137,7 @@ impl Rates {
         let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / span;
         let each =
             |now: [u64; 2], before: [u64; 2]| [rate(now[0], before[0]), rate(now[1], before[1])];
-        let used = Used {
+        let used = NodeRates {
             bytes: each(usage.bytes, before.bytes),
             ops: each(usage.ops, before.ops),
             metadata: rate(usage.metadata, before.metadata),
@@ -147,7 +147,7 @@ impl Rates {
 
     /// Returns a node's usage of a limit, per second.
     fn used(&self, node: Node, limit: Limit) -> Option<f64> {
-        let Used {
+        let NodeRates {
             bytes,
             ops,
             metadata,
@@ -411,7 +411,7 @@ impl Scrape {
     /// Adds to the waits for limits those for the log, the device and other clients' claims.
     fn other_waits(self: &Arc<Self>, page: &mut Pieces) {
         let waits = self.metrics.stats.waits();
-        let volumes: Arc<[(VolumeId, Waited)]> = waits.into_iter().collect();
+        let volumes: Arc<[(VolumeId, WaitTimes)]> = waits.into_iter().collect();
         let scrape = Arc::clone(self);
         page.each(&volumes, move |page, (id, waited)| {
             let mut show = |pool: &str, volume: &str| {
@@ -426,13 +426,13 @@ impl Scrape {
             };
             match *id {
                 UNATTRIBUTED => show("", ""),
-                id => scrape.named(id, show),
+                id => scrape.with_volume_name(id, show),
             }
         });
     }
 
     /// Shows a volume's counters under its name and that of its pool, unless it is gone.
-    fn named(&self, id: VolumeId, show: impl FnOnce(&str, &str)) {
+    fn with_volume_name(&self, id: VolumeId, show: impl FnOnce(&str, &str)) {
         let metrics = &self.metrics;
         match metrics.vfs.throttle.name(id) {
             Some((name, pool)) => show(self.pool(pool), &name),
@@ -448,7 +448,7 @@ impl Scrape {
     fn operations(self: &Arc<Self>, page: &mut Pieces) {
         let mut busiest = Vec::new();
         for (id, count) in self.metrics.stats.counts() {
-            self.named(id, |_, _| busiest.push((id, count)));
+            self.with_volume_name(id, |_, _| busiest.push((id, count)));
         }
         busiest.sort_unstable_by_key(|(id, count)| (std::cmp::Reverse(*count), *id));
         let volumes = busiest.into_iter().enumerate();
@@ -457,7 +457,7 @@ impl Scrape {
         page.family((family, "histogram", "From a call's arrival to its reply."));
         let scrape = Arc::clone(self);
         page.each(&volumes, move |page, (id, detailed)| {
-            scrape.named(*id, |pool, name| {
+            scrape.with_volume_name(*id, |pool, name| {
                 for (operation, tally) in scrape.metrics.stats.of_volume(*id) {
                     let labels = labels(pool, name, operation);
                     histogram(page, family, &labels, &tally.latencies(), *detailed);
@@ -468,7 +468,7 @@ impl Scrape {
         page.family((family, "counter", "Data moved."));
         let scrape = Arc::clone(self);
         page.each(&volumes, move |page, (id, _)| {
-            scrape.named(*id, |pool, name| {
+            scrape.with_volume_name(*id, |pool, name| {
                 for (operation, tally) in scrape.metrics.stats.of_volume(*id) {
                     if tally.bytes > 0 {
                         page.sample(family, &labels(pool, name, operation), tally.bytes);
@@ -1007,7 +1007,7 @@ fn integrity(page: &mut Page, damaged: u64, scrubs: &ScrubFacts) {
 fn process(page: &mut Page, clock: &dyn Clock) {
     let family = "process_start_time_seconds";
     page.family(family, "gauge", "When the server began, since 1970.");
-    let now = clock.now();
+    let now = clock.current_time();
     let now = now.secs as f64 + f64::from(now.nanos) / 1e9;
     page.sample(family, &[], (now - clock.monotonic().as_secs_f64()).round());
     let family = "process_cpu_seconds_total";

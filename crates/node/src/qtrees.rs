@@ -42,7 +42,7 @@ pub fn recall(
         }
         let over = async {
             for ticket in tickets {
-                ticket.over().await;
+                ticket.wait().await;
             }
         };
         // Late clients are asked about once more, and the next break has the same end.

@@ -28,7 +28,7 @@ const PLENTY: u64 = 8 * BYTES;
 const CATALOG_LOG: u64 = 4 << 20;
 
 /// See the module's head.
-pub struct Room {
+pub struct DiskReserve {
     folder: PathBuf,
     /// Its file has its space.
     kept: bool,
@@ -38,11 +38,11 @@ pub struct Room {
     unable: bool,
 }
 
-impl Room {
+impl DiskReserve {
     /// Creates the reserve in a data folder that this process has locked, or releases it if the
     /// disk is nearly full. Call this before anything else is written there.
-    pub fn at_start(folder: &Path) -> Room {
-        let mut room = Room {
+    pub fn at_start(folder: &Path) -> DiskReserve {
+        let mut room = DiskReserve {
             folder: folder.to_owned(),
             kept: false,
             released: false,
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn space_is_kept_and_released() {
         let folder = tempfile::tempdir().unwrap();
-        let mut room = Room::at_start(folder.path());
+        let mut room = DiskReserve::at_start(folder.path());
         let path = folder.path().join(NAME);
         let kept = |path: &Path| {
             use std::os::unix::fs::MetadataExt as _;

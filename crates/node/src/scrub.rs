@@ -69,7 +69,7 @@ impl Commands for Scrubber {
         };
         let seen = self.engine.scrub(&mut watch);
         let complete = seen.as_ref().ok().filter(|seen| seen.complete);
-        let now = self.clock.now().secs;
+        let now = self.clock.current_time().secs;
         self.counters
             .end(complete.map(|seen| (seen.faults, met, now)));
         let seen = seen.map_err(|error| anyhow!("{error}"))?;

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::runtime::Handle;
 use weir_api::files::{
-    FilePath, FileState, FileVersion, Files, OpenFile, Place, Versions, bounded, name_beside,
+    FilePath, FileState, FileVersion, Files, OpenFile, RestorePlacement, Versions, bounded,
+    name_beside,
 };
 use weir_base::{Clock, Ino, Rng};
 use weir_control::{Refusal, Status};
@@ -113,7 +114,7 @@ impl SnapshotFiles {
     }
 
     fn live<'v>(&self, volume: &'v Arc<Volume>) -> Tree<'v> {
-        Tree::of(volume, self.clock.now())
+        Tree::new(volume, self.clock.current_time())
     }
 
     fn volume(&self, key: &str) -> Result<Arc<Volume>, Refusal> {
@@ -323,7 +324,7 @@ impl Files for SnapshotFiles {
         key: &str,
         snapshot: &str,
         path: &FilePath,
-        place: Place,
+        place: RestorePlacement,
     ) -> Result<(FilePath, FileState), Refusal> {
         let wanted = (snapshot, path, place);
         self.restoring(key, wanted, |restore, from, source| {
@@ -336,7 +337,7 @@ impl Files for SnapshotFiles {
         key: &str,
         snapshot: &str,
         path: &FilePath,
-        place: Place,
+        place: RestorePlacement,
     ) -> Result<(FilePath, FileState), Refusal> {
         let wanted = (snapshot, path, place);
         self.restoring(key, wanted, |restore, _, source| {
@@ -352,7 +353,7 @@ impl SnapshotFiles {
     fn restoring<T>(
         &self,
         key: &str,
-        (snapshot, path, place): (&str, &FilePath, Place),
+        (snapshot, path, place): (&str, &FilePath, RestorePlacement),
         then: impl FnOnce(&Restore<'_>, Tree<'_>, &Attr) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
         let volume = self.volume(key)?;
@@ -369,8 +370,8 @@ impl SnapshotFiles {
 
         let (dirs, own) = path.split();
         let name = match place {
-            Place::Beside => name_beside(own, snapshot)?,
-            Place::Own | Place::Over => own.to_vec(),
+            RestorePlacement::Beside => name_beside(own, snapshot)?,
+            RestorePlacement::Own | RestorePlacement::Over => own.to_vec(),
         };
         let target = path.beside(&name);
         let restore = Restore {
@@ -379,7 +380,7 @@ impl SnapshotFiles {
             dir: directory_at(self.live(&volume), dirs, path)?,
             name,
             target,
-            over: place == Place::Over,
+            over: place == RestorePlacement::Over,
         };
         then(&restore, from, &source)
     }
@@ -635,7 +636,7 @@ impl Restore<'_> {
                 }
             }
             match ticket {
-                Some(ticket) => self.files.runtime.block_on(ticket.over()),
+                Some(ticket) => self.files.runtime.block_on(ticket.wait()),
                 None => return Ok(()),
             };
         }

@@ -27,7 +27,7 @@ impl<'v> Tree<'v> {
     }
 
     /// A volume, of which changes are stamped with `now`.
-    pub fn of(volume: &'v Arc<Volume>, now: Time) -> Tree<'v> {
+    pub fn new(volume: &'v Arc<Volume>, now: Time) -> Tree<'v> {
         Tree { volume, now }
     }
 

@@ -29,7 +29,7 @@ use weir_volume::Engine;
 
 use crate::fill::{self, Fill};
 use crate::health::{AGGREGATE_FULL, Health, Subject};
-use crate::room::{self, Room};
+use crate::room::{self, DiskReserve};
 
 /// Time between two polls of the files.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -38,7 +38,7 @@ const PERIOD: Duration = Duration::from_millis(250);
 type Identity = (u64, u64);
 
 /// A file as it was opened.
-struct Known {
+struct WatchedFile {
     path: PathBuf,
     identity: Identity,
 }
@@ -65,10 +65,10 @@ fn identity(metadata: &Metadata) -> Identity {
     (metadata.dev(), metadata.ino())
 }
 
-impl Known {
-    fn of(path: PathBuf) -> Result<Known> {
+impl WatchedFile {
+    fn from_path(path: PathBuf) -> Result<WatchedFile> {
         let metadata = fs::metadata(&path).with_context(|| path.display().to_string())?;
-        Ok(Known {
+        Ok(WatchedFile {
             identity: identity(&metadata),
             path,
         })
@@ -92,7 +92,7 @@ impl Known {
 /// The files of an open aggregate.
 pub struct Files {
     engine: Arc<Engine>,
-    known: Vec<(FileRole, Known)>,
+    known: Vec<(FileRole, WatchedFile)>,
     log_bytes: u64,
 }
 
@@ -101,10 +101,10 @@ impl Files {
     ///
     /// # Errors
     /// If one of them is gone already.
-    pub fn of(engine: Arc<Engine>) -> Result<Files> {
+    pub fn from_engine(engine: Arc<Engine>) -> Result<Files> {
         let mut known = Vec::new();
         for (role, path) in engine.aggregate().files() {
-            known.push((role, Known::of(std::path::absolute(path)?)?));
+            known.push((role, WatchedFile::from_path(std::path::absolute(path)?)?));
         }
         let log = known.iter().find(|(role, _)| *role == FileRole::Log);
         let log_bytes = match log {
@@ -151,7 +151,7 @@ impl Files {
                         "{path} {change}; device and log are still locked, but do not start another server on this folder"
                     ),
                 );
-            } else if !health.has(Subject::Aggregate) {
+            } else if !health.has_problem(Subject::Aggregate) {
                 let why = format!(
                     "{path} {change}: what is written now would be lost, so nothing is accepted any more. Put it back and restart"
                 );
@@ -165,7 +165,7 @@ impl Files {
 
 /// A catalog in a file, with what SQLite has beside it.
 struct CatalogFiles {
-    main: Known,
+    main: WatchedFile,
     /// Identities of the write-ahead log and its index at the last poll. SQLite may create them
     /// again after it has closed all connections.
     beside: BTreeMap<PathBuf, Option<Identity>>,
@@ -174,7 +174,7 @@ struct CatalogFiles {
 }
 
 impl CatalogFiles {
-    fn of(file: &Path) -> Result<CatalogFiles> {
+    fn from_path(file: &Path) -> Result<CatalogFiles> {
         let file = std::path::absolute(file)?;
         // As /proc has it.
         let real = fs::canonicalize(&file).with_context(|| file.display().to_string())?;
@@ -186,14 +186,14 @@ impl CatalogFiles {
             (path, now)
         });
         Ok(CatalogFiles {
-            main: Known::of(file)?,
+            main: WatchedFile::from_path(file)?,
             beside: beside.into(),
             suspicious: false,
         })
     }
 
     fn poll(&mut self, health: &Health, control: &Control) {
-        if health.has(Subject::Catalog) {
+        if health.has_problem(Subject::Catalog) {
             return;
         }
         let path = self.main.path.display();
@@ -247,13 +247,13 @@ impl Watch {
     pub fn start(
         files: Files,
         catalog: Option<&Path>,
-        mut room: Room,
+        mut room: DiskReserve,
         health: Arc<Health>,
         control: Arc<Control>,
     ) -> Result<Watch> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let stopped = Arc::clone(&stop);
-        let mut catalog = catalog.map(CatalogFiles::of).transpose()?;
+        let mut catalog = catalog.map(CatalogFiles::from_path).transpose()?;
         let mut fill = Fill::default();
         if let Some(catalog) = &catalog {
             room::for_catalog(&catalog.main.path);
@@ -315,7 +315,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         fs::write(&path, [1; 100]).unwrap();
-        let known = Known::of(path.clone()).unwrap();
+        let known = WatchedFile::from_path(path.clone()).unwrap();
         assert_eq!(known.change(100), None);
         assert_eq!(known.change(101), Some(Change::Truncated(100)));
         let away = folder.path().join("g");

@@ -23,8 +23,8 @@ use uuid::Uuid;
 use weir_base::Clock;
 use weir_control::rules::replication::{hold, local_volume};
 use weir_control::{
-    Actor, Control, Mutation, Name, NewSnapshot, NewVolume, NotCarriedOut, Pooled, Presentation,
-    Protocol, Refusal, Role, SnapshotChange, Surface, Within,
+    Actor, Control, Mutation, Name, NewSnapshot, NewVolume, NotCarriedOut, PooledSettings,
+    Presentation, Protocol, Refusal, Role, SnapshotChange, Surface, Within,
 };
 use weir_node::counters::Counters;
 use weir_ontap::cluster::{
@@ -35,8 +35,8 @@ use weir_ontap::storage::{
     Aggregate, NamedKind, Physical, Qtree, QuotaRule, QuotaState, QuotaUse, Settings,
     StoragePolicy, Svm,
 };
-use weir_pair_node::{Pair, Shown};
-use weir_relations::manager::{Manager, NO_ENTRIES, Preconditions, Refused, Relations, Verb};
+use weir_pair_node::{Pair, PairStatus};
+use weir_relations::manager::{Manager, NO_ENTRIES, Preconditions, Relations, Verb, VerbRefusal};
 use weir_relations::model::{MirrorState, Path, Relationship, Status};
 use weir_replication_node::{PairingError, Replication};
 use weir_volume::Engine;
@@ -106,7 +106,7 @@ impl AsUser {
 
 pub(crate) type Answer<T> = Result<T, Failure>;
 
-fn refused(refused: Refused) -> Failure {
+fn refused(refused: VerbRefusal) -> Failure {
     Failure::new(refused.reason, refused.text)
 }
 
@@ -182,7 +182,7 @@ impl AsUser {
             let Some(entry) = view.relations.entry(destination) else {
                 return if ends { Ok(()) } else { Err(missing()) };
             };
-            let now = manager.shown(entry);
+            let now = manager.describe_entry(entry);
             let over = now.state == MirrorState::BrokenOff || now.status == Status::Quiesced;
             if over && !ends {
                 return Ok(());
@@ -305,7 +305,7 @@ impl AsUser {
             assign.export = named.map(|p| Some(p.name.id.to_string()));
         }
         let new = NewVolume {
-            presentation: Presentation::Netapp(Pooled {
+            presentation: Presentation::Netapp(PooledSettings {
                 large: false,
                 constituent: None,
                 ..of.pooled().cloned().unwrap_or_default()
@@ -536,7 +536,7 @@ impl AsUser {
         }
     }
 
-    fn shown(&self, volume: &weir_control::Volume) -> Option<Volume> {
+    fn describe_volume(&self, volume: &weir_control::Volume) -> Option<Volume> {
         let engine = self.server.engine.volume(&volume.key)?;
         let project = &volume.name.place.project;
         let parent = volume
@@ -564,7 +564,7 @@ impl AsUser {
 }
 
 /// Describes a pair in ONTAP's terms.
-fn failover(shown: &Shown) -> Failover {
+fn failover(shown: &PairStatus) -> Failover {
     let (node, partner) = shown.nodes.clone();
     Failover {
         node,
@@ -593,8 +593,8 @@ impl Cluster for AsUser {
         uuid(self.server.replication.node())
     }
 
-    fn now(&self) -> i64 {
-        self.server.clock.now().secs
+    fn current_time(&self) -> i64 {
+        self.server.clock.current_time().secs
     }
 
     fn read(&self, read: &mut dyn FnMut(&Relations, &Manager)) {
@@ -663,7 +663,7 @@ impl Cluster for AsUser {
     fn volumes(&self) -> Vec<Volume> {
         let view = self.server.control.view();
         view.every_volume(Surface::Netapp)
-            .filter_map(|v| self.shown(v))
+            .filter_map(|v| self.describe_volume(v))
             .collect()
     }
 

@@ -73,7 +73,7 @@ fn is_there(tree: &Tree) -> bool {
     !tree.name.starts_with(DELETED_TREE.as_bytes())
 }
 
-fn shown(volume: &Path, tree: Tree, export_policy: Option<String>) -> Qtree {
+fn describe_qtree(volume: &Path, tree: Tree, export_policy: Option<String>) -> Qtree {
     Qtree {
         export_policy,
         volume: volume.clone(),
@@ -102,7 +102,7 @@ impl AsUser {
             if of.is_some_and(|of| *of != path) {
                 continue;
             }
-            match engine.trees(self.server.clock.now()) {
+            match engine.trees(self.server.clock.current_time()) {
                 Ok(trees) => all.extend(trees.into_iter().filter(is_there).map(|tree| {
                     let own = volume.trees.get(&tree.number);
                     let own = own.map(|own| match (&own.unknown, policies.get(&own.policy)) {
@@ -110,7 +110,7 @@ impl AsUser {
                         (None, Some(name)) => name.clone(),
                         (None, None) => DEFAULT.to_owned(),
                     });
-                    shown(&path, tree, own)
+                    describe_qtree(&path, tree, own)
                 })),
                 Err(error) => {
                     let why = format!("cannot list the qtrees of volume {path}: {error}");
@@ -152,7 +152,7 @@ impl AsUser {
     /// have the qtree, and so would a clone of it.
     fn set_export_policy(&self, path: &Path, number: u32, policy: &str) -> Answer<()> {
         let (volume, engine) = (self.volume(path)?, self.volume_with_qtrees(path)?);
-        let trees = engine.trees(self.server.clock.now());
+        let trees = engine.trees(self.server.clock.current_time());
         let trees = trees.map_err(|error| failed(path, "", error))?;
         let view = self.server.control.view();
         let kept = view.snapshots(&volume.name, None).next().is_some();
@@ -215,7 +215,7 @@ impl AsUser {
                 mode: Some(permissions.unwrap_or(PERMISSIONS)),
                 ..SetAttr::default()
             };
-            let mut cx = EngineContext::new(self.server.clock.now());
+            let mut cx = EngineContext::new(self.server.clock.current_time());
             let made = volume.drive_blocking(&mut cx, |cx| {
                 volume.create_tree(cx, name.as_bytes(), &attrs)
             });
@@ -226,7 +226,7 @@ impl AsUser {
         let Some(policy) = export_policy.filter(|policy| !policy.is_empty()) else {
             return Ok(());
         };
-        let made = volume.tree_named(self.server.clock.now(), name.as_bytes());
+        let made = volume.tree_named(self.server.clock.current_time(), name.as_bytes());
         let made = made.map_err(|error| failed(path, name, error))?;
         let set = self.set_export_policy(path, made.number, policy);
         if set.is_err() {
@@ -248,7 +248,7 @@ impl AsUser {
         }
         self.check_export_policy(path, export_policy)?;
         let volume = self.volume_with_qtrees(path)?;
-        let now = self.server.clock.now();
+        let now = self.server.clock.current_time();
         let tree = volume.tree_named(now, name.as_bytes());
         let tree = tree.map_err(|error| failed(path, name, error))?;
         if let Some(policy) = export_policy {
@@ -318,7 +318,7 @@ impl AsUser {
     /// Deletes a qtree: its name at once, what is in it as an operation of the control plane.
     pub(crate) fn delete_qtree(&self, path: &Path, name: &str) -> Answer<()> {
         let volume = self.volume_with_qtrees(path)?;
-        let tree = volume.tree_named(self.server.clock.now(), name.as_bytes());
+        let tree = volume.tree_named(self.server.clock.current_time(), name.as_bytes());
         let tree = tree.map_err(|error| failed(path, name, error))?;
         if volume.mirror().is_some() {
             return Err(failed(path, name, FsError::ReadOnly));

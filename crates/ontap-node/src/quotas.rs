@@ -146,7 +146,7 @@ impl AsUser {
             return Err(Failure::new(Reason::Unsupported, why));
         }
         let volume = self.volume(volume)?;
-        let there = volume.quotas.of(subject(target));
+        let there = volume.quotas.find_rule(subject(target));
         let mutation = match (new, there) {
             (true, _) => Mutation::CreateQuotaRule(
                 volume.name.quota_rule(&id_of(target)),
@@ -180,7 +180,10 @@ impl AsUser {
 
     pub(crate) fn remove_quota(&self, volume: &Path, target: QuotaTarget) -> Answer<()> {
         let volume = self.volume(volume)?;
-        let rule = volume.quotas.of(subject(target)).ok_or_else(no_rule)?;
+        let rule = volume
+            .quotas
+            .find_rule(subject(target))
+            .ok_or_else(no_rule)?;
         let name = volume.name.quota_rule(&rule.id);
         self.submit(Mutation::DeleteQuotaRule(name))
     }

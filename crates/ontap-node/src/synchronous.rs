@@ -15,7 +15,7 @@ use weir_relations::model::{
 
 use crate::uuid;
 use crate::{Answer, AsUser};
-use weir_pair_node::Standing;
+use weir_pair_node::PairHealth;
 
 fn kept(policy: &str) -> Option<Kept> {
     match policy {
@@ -69,7 +69,7 @@ impl AsUser {
 
     fn synchronous_volume(
         &self,
-        standing: &Standing,
+        standing: &PairHealth,
         volume: &weir_control::Volume,
     ) -> Option<Relationship> {
         let kept = volume.assigned.synchronous?;
@@ -78,7 +78,7 @@ impl AsUser {
         // Not the volume's own.
         id[0] ^= 0xff;
         let source = Path::local(&volume.name.place.project, &volume.name.id);
-        let destination = at(standing, &source);
+        let destination = partner_path(standing, &source);
         let in_sync = standing.behind_since.is_none();
         Some(Relationship {
             state: MirrorState::Snapmirrored,
@@ -129,7 +129,7 @@ impl AsUser {
 
     fn relate_kept(
         &self,
-        standing: &Standing,
+        standing: &PairHealth,
         verb: &Verb,
         word: &str,
         destination: &Path,
@@ -150,10 +150,10 @@ impl AsUser {
                         "A volume and the same volume at the partner have policy Sync or StrictSync.",
                     );
                 };
-                if *source != here || *destination != at(standing, source) {
+                if *source != here || *destination != partner_path(standing, source) {
                     return refused(format!(
                         "The destination has to be \"{}\": the same volume at the partner.",
-                        at(standing, source)
+                        partner_path(standing, source)
                     ));
                 }
                 if schedule.is_some() || throttle.is_some() {
@@ -221,7 +221,7 @@ impl AsUser {
 }
 
 /// Returns the path of the volume at the partner.
-fn at(standing: &Standing, volume: &Path) -> Path {
+fn partner_path(standing: &PairHealth, volume: &Path) -> Path {
     Path {
         cluster: standing.partner.clone(),
         ..volume.clone()

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use weir_base::{SeededRng, SystemClock, Time};
 use weir_control::levels::Levels;
-use weir_control::{Actor, Mutation, NewPool, NewVolume, Options, Place, Protocol};
+use weir_control::{Actor, LocationName, Mutation, NewPool, NewVolume, Options, Protocol};
 use weir_ontap::{Cluster as _, execute};
 use weir_relations::model::{MirrorState, Relationship, Status, TransferKind};
 use weir_store::{Aggregate, Env, FramePool, MemDevice};
@@ -96,7 +96,7 @@ fn the_lists_of_snapshots_hold_what_a_transfer_did_once_it_has_ended() {
     let station = Station::new(12);
     let source = station.engine_volume("a");
     for turn in 0..20 {
-        let now = station.service.clock().now();
+        let now = station.service.clock().current_time();
         let name = format!("{}-{turn}", plan::OWN);
         source.snapshot_take(&name, "", now).unwrap();
         let key = station.key("a");
@@ -134,7 +134,7 @@ fn the_lists_of_snapshots_hold_what_a_transfer_did_once_it_has_ended() {
 fn a_transfer_without_anything_to_send_keeps_the_reference_snapshot() {
     let station = Station::new(13);
     let source = station.engine_volume("a");
-    let now = station.service.clock().now();
+    let now = station.service.clock().current_time();
     for name in ["daily.1", "daily.2"] {
         source.snapshot_take(name, "daily", now).unwrap();
     }
@@ -188,7 +188,7 @@ fn a_vault_and_a_cascade() {
     };
     for day in 1..=9 {
         station.put("a", "one", &noise(day, 40_000));
-        let now = station.service.clock().now();
+        let now = station.service.clock().current_time();
         let a = station.engine_volume("a");
         a.snapshot_take(&format!("daily.{day}"), "daily", now)
             .unwrap();
@@ -344,7 +344,7 @@ fn a_transfer_outlives_the_server() {
     let clock = Arc::clone(station.service.clock());
     station.end();
     let data = station.stop();
-    let station = Station::over(data, engine, 6, clock);
+    let station = Station::with_engine(data, engine, 6, clock);
     assert_ne!(
         station.relationship("SVM:b").status,
         Status::Idle,
@@ -412,7 +412,7 @@ fn rows_say_what_readers_see() {
     let lost = |station: &Station| {
         let step = Step::Snapshot(first.uuid.clone(), first.newest.clone().unwrap());
         let service = &station.service;
-        let settled = service.control().settle(std::slice::from_ref(&step));
+        let settled = service.control().record_steps(std::slice::from_ref(&step));
         service.runtime().block_on(settled).unwrap();
         assert_eq!(station.relationship("SVM:b").newest, first.newest);
     };
@@ -421,7 +421,7 @@ fn rows_say_what_readers_see() {
     let clock = Arc::clone(station.service.clock());
     station.end();
     let data = station.stop();
-    let station = Station::over(data, Arc::clone(&engine), 23, clock);
+    let station = Station::with_engine(data, Arc::clone(&engine), 23, clock);
     assert_eq!(station.relationship("SVM:b").newest, second.newest);
     lost(&station);
     engine.set_limit(&station.engine_volume("b"), 1 << 20);
@@ -454,7 +454,7 @@ fn a_loop_over_two_nodes_is_refused() {
     let mut rows = far.service.relations();
     let entry = Arc::clone(rows.entry(&Path::local("SVM", "c")).unwrap());
     let mut entry = Entry::clone(&entry);
-    entry.pending = Some(weir_relations::manager::Pending {
+    entry.pending = Some(weir_relations::manager::PendingWork {
         uuid: "t".to_owned(),
         work: weir_relations::manager::Work::Transfer(TransferKind::Resync),
         source_snapshot: None,
@@ -600,9 +600,9 @@ fn what_a_relationship_needs_stays() {
         "is not permitted on data-protection volume \"SVM:b\"",
     );
     // The same by way of the control plane.
-    let name = Place::new("SVM", "local").volume("a");
+    let name = LocationName::new("SVM", "local").volume("a");
     let snapshot = name.snapshot(&newest);
-    let elsewhere = Place::new("SVM", "elsewhere").volume("a");
+    let elsewhere = LocationName::new("SVM", "elsewhere").volume("a");
     let refusals = [
         (
             Mutation::DeleteVolume {

@@ -388,7 +388,7 @@ pub struct Machines {
     /// All of them, by name.
     pub nodes: Vec<Machine>,
     /// Aggregates that they serve, by name.
-    pub served: Vec<Served>,
+    pub served: Vec<ServedAggregate>,
 }
 
 /// A machine of a cluster.
@@ -406,7 +406,7 @@ pub struct Machine {
 
 /// An aggregate of a cluster: all pools of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Served {
+pub struct ServedAggregate {
     /// Its name.
     pub name: String,
     /// The machine that serves it.
@@ -559,7 +559,7 @@ pub trait Cluster: Send + Sync {
     /// Returns its identity, a UUID, for as long as its data folder lives.
     fn uuid(&self) -> String;
     /// Returns the seconds since 1970, UTC, by the node's clock.
-    fn now(&self) -> i64;
+    fn current_time(&self) -> i64;
     /// Calls `read` with the rows of relationships, and what is being done to them, as of one
     /// moment. `read` must not wait.
     fn read(&self, read: &mut dyn FnMut(&Relations, &Manager));
@@ -585,7 +585,9 @@ pub trait Cluster: Send + Sync {
     /// Returns the relationship of this destination, which is here or synchronous.
     fn relationship(&self, destination: &Path) -> Option<Relationship> {
         let mut found = None;
-        self.read(&mut |rows, manager| found = rows.entry(destination).map(|e| manager.shown(e)));
+        self.read(&mut |rows, manager| {
+            found = rows.entry(destination).map(|e| manager.describe_entry(e))
+        });
         found.or_else(|| {
             let mut all = self.synchronous().into_iter();
             all.find(|r| r.destination == *destination)
@@ -594,7 +596,9 @@ pub trait Cluster: Send + Sync {
     /// Returns the relationship of this UUID, whose destination is here, or which is synchronous.
     fn relationship_named(&self, uuid: &str) -> Option<Relationship> {
         let mut found = None;
-        self.read(&mut |rows, manager| found = rows.named(uuid).map(|e| manager.shown(e)));
+        self.read(&mut |rows, manager| {
+            found = rows.find_by_uuid(uuid).map(|e| manager.describe_entry(e))
+        });
         found.or_else(|| self.synchronous().into_iter().find(|r| r.uuid == uuid))
     }
     /// Relationships that a volume of this node is an end of; those whose destination is here come
@@ -612,7 +616,7 @@ pub trait Cluster: Send + Sync {
     }
     /// Returns the schedules, ours and the user's.
     fn schedules(&self) -> Vec<NamedSchedule> {
-        let system = schedule::named().into_iter();
+        let system = schedule::built_in_schedules().into_iter();
         let system = system.map(|(name, schedule, about)| NamedSchedule {
             name: name.to_owned(),
             schedule,
@@ -754,8 +758,8 @@ pub trait Cluster: Send + Sync {
         Ok(Preconditions::none())
     }
     /// Carries a change out, or queues what takes time. A transfer that was queued shows at once as
-    /// the relationship's [`weir_replica::model::Transfer`] (or, when it has ended already, as its
-    /// last one).
+    /// the relationship's [`weir_relations::model::Transfer`] (or, when it has ended already, as
+    /// its last one).
     fn change(&self, change: Change) -> Result<(), Failure>;
 }
 

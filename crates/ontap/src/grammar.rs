@@ -59,7 +59,7 @@ impl Command {
 
 /// A command as it was meant.
 #[derive(Clone, Debug)]
-pub struct Parsed {
+pub struct ParsedCommand {
     /// The command that the words name.
     pub command: &'static Command,
     /// True if its words were given in full.
@@ -72,7 +72,7 @@ pub struct Parsed {
     pub lenient: bool,
 }
 
-impl Parsed {
+impl ParsedCommand {
     /// Returns the value of an argument, by its full name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.arguments
@@ -125,7 +125,7 @@ fn whole_words(line: &str) -> Result<(Vec<String>, bool), String> {
 }
 
 /// Parses a line; `Err` is a message for the user.
-pub fn parse(line: &str, commands: &'static [Command]) -> Result<Parsed, String> {
+pub fn parse(line: &str, commands: &'static [Command]) -> Result<ParsedCommand, String> {
     let (all, mut in_full) = whole_words(line)?;
     let mut all = all.into_iter().peekable();
     let mut candidates: Vec<&'static Command> = commands.iter().collect();
@@ -185,7 +185,7 @@ pub fn parse(line: &str, commands: &'static [Command]) -> Result<Parsed, String>
     };
     let arguments = arguments(command, all)?;
     complete_enough(command, &arguments)?;
-    Ok(Parsed {
+    Ok(ParsedCommand {
         command,
         in_full,
         arguments,
@@ -202,11 +202,11 @@ fn is_value(word: &str) -> bool {
 
 /// Returns a command with arguments that a program gives as names and values. `lenient`: arguments
 /// that it does not have are passed over.
-pub fn of(
+pub fn parse_arguments(
     command: &'static Command,
     given: Vec<(String, String)>,
     lenient: bool,
-) -> Result<Parsed, String> {
+) -> Result<ParsedCommand, String> {
     let mut arguments: Vec<(&'static str, String)> = Vec::new();
     for (name, value) in given {
         let name = match parameter(command, &name) {
@@ -224,7 +224,7 @@ pub fn of(
         arguments.push((name, value));
     }
     complete_enough(command, &arguments)?;
-    Ok(Parsed {
+    Ok(ParsedCommand {
         command,
         in_full: true,
         arguments,

@@ -9,7 +9,7 @@ use crate::commands::catalogue::COMMANDS;
 use crate::grammar::{Command, Parameter, parameter};
 
 /// A line as far as it goes.
-struct Unfinished<'l> {
+struct PartialLine<'l> {
     /// Commands whose words begin as the line does.
     candidates: Vec<&'static Command>,
     /// The command that the words name in full, if arguments may follow.
@@ -22,9 +22,9 @@ struct Unfinished<'l> {
     last: &'l str,
 }
 
-impl<'l> Unfinished<'l> {
+impl<'l> PartialLine<'l> {
     /// Reads an unfinished line; `None` if it begins like no command.
-    fn read(line: &'l str) -> Option<Unfinished<'l>> {
+    fn read(line: &'l str) -> Option<PartialLine<'l>> {
         let ends = line.ends_with(char::is_whitespace) || line.is_empty();
         let mut all: Vec<&str> = line.split_whitespace().collect();
         let last = match ends {
@@ -55,7 +55,7 @@ impl<'l> Unfinished<'l> {
             depth += 1;
         }
         let command = candidates.iter().copied().find(|c| c.path.len() == depth);
-        Some(Unfinished {
+        Some(PartialLine {
             candidates,
             command,
             depth,
@@ -133,7 +133,7 @@ pub struct Live {
 /// Returns the source of the values that the last word of an unfinished line may become, if only
 /// the node knows.
 pub fn live(line: &str) -> Option<Live> {
-    let unfinished = Unfinished::read(line)?;
+    let unfinished = PartialLine::read(line)?;
     let parameter = unfinished.value_of()?;
     let command = unfinished.command?;
     let of = |command: &'static [&'static str], fields: &'static [&'static str]| {
@@ -165,7 +165,7 @@ pub fn live(line: &str) -> Option<Live> {
 /// Returns what the last word of an unfinished line may become: words of commands, names of
 /// arguments, values. `node` returns the values at the node.
 pub fn complete(line: &str, node: impl FnOnce(Live) -> Vec<String>) -> Vec<String> {
-    let Some(unfinished) = Unfinished::read(line) else {
+    let Some(unfinished) = PartialLine::read(line) else {
         return Vec::new();
     };
     let last = unfinished.last;
@@ -215,7 +215,7 @@ pub fn help(line: &str) -> Result<String, String> {
         let word = line.split_whitespace().next().unwrap_or_default();
         format!("\"{word}\" is not a recognized command")
     };
-    let unfinished = Unfinished::read(line).ok_or_else(unknown)?;
+    let unfinished = PartialLine::read(line).ok_or_else(unknown)?;
     if let (Some(command), Some(parameter)) = (unfinished.command, unfinished.value_of()) {
         let mut out = format!("  <{}>\n", parameter.value);
         for value in known(command, parameter) {

@@ -10,8 +10,8 @@
 //! [`table`] has the rules. What a command does is asked of a [`Cluster`], so that the language is
 //! tested without one that stores data.
 //!
-//! - [`words`]: a line into words; [`grammar`]: words into a command with arguments; [`help`]: what
-//!   may follow;
+//! - [`words`]: a line into words; [`grammar`]: words into a command with arguments; [`mod@help`]:
+//!   what may follow;
 //! - [`query`]: what a value matches; [`value`]: sizes, durations, throttles as text;
 //! - [`cluster`], [`storage`]: what is read and changed;
 //! - [`fields`]: what resources have, in REST and as columns;

@@ -1,7 +1,7 @@
 //! Refusals of commands, in ONTAP's words.
 
 use crate::cluster::{Failure, Reason};
-use crate::grammar::Parsed;
+use crate::grammar::ParsedCommand;
 
 /// ONTAP's words for a query that nothing matches.
 const NO_ENTRIES: &str = "There are no entries matching your query.";
@@ -17,7 +17,7 @@ pub fn refused(message: String) -> Failure {
 }
 
 /// Returns a required argument; the grammar has seen to it that it is there.
-pub fn argument<'p>(parsed: &'p Parsed, name: &str) -> Result<&'p str, Failure> {
+pub fn argument<'p>(parsed: &'p ParsedCommand, name: &str) -> Result<&'p str, Failure> {
     parsed
         .get(name)
         .ok_or_else(|| refused(format!("missing required argument \"-{name}\"")))

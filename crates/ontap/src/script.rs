@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use weir_relations::manager::{
-    self, Changes, Command, Done, Edit, Entry, Event, Manager, Now, Preconditions, Progress,
+    self, ChangeSet, Command, Done, Edit, Entry, Event, Manager, Now, Preconditions, Progress,
     Relations, Side, Step, Task, Verb,
 };
-use weir_relations::model::{Copied, MirrorState, Path, SnapshotIdentity};
-use weir_relations::retention::Held;
+use weir_relations::model::{CopiedSnapshot, MirrorState, Path, SnapshotIdentity};
+use weir_relations::retention::LabelledSnapshot;
 
 use crate::cluster::{
     self as own, Change, Cluster, Failure, Job, Peer, Performance, Rate, Reason, Snapshot, Volume,
@@ -186,11 +186,11 @@ fn progress(bytes: u64) -> Progress {
 }
 
 /// Returns the snapshot that all volumes have.
-fn common() -> Option<Held> {
+fn common() -> Option<LabelledSnapshot> {
     let id = SnapshotIdentity::decode(&[0; SnapshotIdentity::LEN])?;
     let name = "snapmirror.1".to_owned();
     let label = None;
-    Some(Held { id, label, name })
+    Some(LabelledSnapshot { id, label, name })
 }
 
 impl State {
@@ -290,8 +290,8 @@ impl State {
 
     fn relate(&mut self, verb: &Verb) -> Result<(), Failure> {
         let preconditions = self.preconditions(verb);
-        let mut next = Changes::to(&self.rows);
-        let refused = |why: manager::Refused| Failure::new(why.reason, why.text);
+        let mut next = ChangeSet::to(&self.rows);
+        let refused = |why: manager::VerbRefusal| Failure::new(why.reason, why.text);
         manager::change(&mut next, verb, &preconditions, NOW).map_err(refused)?;
         self.apply(next);
         // The effect of transfers waits for a step.
@@ -304,13 +304,13 @@ impl State {
         Ok(())
     }
 
-    fn apply(&mut self, next: Changes) {
+    fn apply(&mut self, next: ChangeSet) {
         for edit in next.into_edits() {
             self.rows.apply(&edit);
         }
     }
 
-    fn now(&self) -> Now {
+    fn current_time(&self) -> Now {
         Now {
             wall: NOW,
             ms: self.ms,
@@ -319,41 +319,45 @@ impl State {
 
     fn event(&mut self, id: u64, event: Event, now: Now) {
         if let Some(step) = self.manager.event(id, event, now) {
-            self.settle(&step);
+            self.apply_step(&step);
         }
     }
 
-    fn settle(&mut self, step: &Step) {
-        let mut next = Changes::to(&self.rows);
-        manager::settle(&mut next, step, NOW);
+    fn apply_step(&mut self, step: &Step) {
+        let mut next = ChangeSet::to(&self.rows);
+        manager::apply_step(&mut next, step, NOW);
         self.apply(next);
     }
 
     /// Does what the manager commands, up to the middle of transfers.
     fn start(&mut self) {
         loop {
-            let commands = self.manager.reconcile(&self.rows, self.now());
+            let commands = self.manager.reconcile(&self.rows, self.current_time());
             if commands.is_empty() {
                 return;
             }
             for command in commands {
                 match command {
                     Command::Start(job) if job.task == Task::Break => {
-                        self.event(job.id, Event::Ended(Ok(Done::default())), self.now());
+                        self.event(
+                            job.id,
+                            Event::Ended(Ok(Done::default())),
+                            self.current_time(),
+                        );
                     }
                     Command::Start(job) => {
                         self.jobs.push(job.id);
-                        self.event(job.id, Event::Moving, self.now());
+                        self.event(job.id, Event::Moving, self.current_time());
                         let half = Event::Progress(progress(BYTES / 2));
-                        self.event(job.id, half, self.now());
+                        self.event(job.id, half, self.current_time());
                     }
                     Command::Abort { id } => {
                         self.jobs.retain(|job| *job != id);
                         let ended = Event::Ended(Err(manager::Failure::Aborted));
-                        self.event(id, ended, self.now());
+                        self.event(id, ended, self.current_time());
                     }
                     Command::Forget { relationship, .. } => {
-                        self.settle(&Step::Forgotten(relationship));
+                        self.apply_step(&Step::Forgotten(relationship));
                     }
                     Command::Take(_) | Command::Throttle { .. } => {}
                 }
@@ -370,7 +374,7 @@ impl State {
         for id in std::mem::take(&mut self.jobs) {
             self.event(id, Event::Progress(progress(BYTES)), at(DATA));
             self.event(id, Event::Finalizing, at(DATA));
-            let newest = common().map(|held| Copied {
+            let newest = common().map(|held| CopiedSnapshot {
                 name: held.name,
                 taken: NOW - 60,
                 id: held.id,
@@ -645,7 +649,7 @@ impl Cluster for Script {
         "00000000-0000-4000-8000-000000000000".to_owned()
     }
 
-    fn now(&self) -> i64 {
+    fn current_time(&self) -> i64 {
         NOW
     }
 

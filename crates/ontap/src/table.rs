@@ -44,7 +44,7 @@ impl Column {
     }
 
     /// Returns the column as one that shows a field.
-    pub const fn of(mut self, field: &'static str) -> Column {
+    pub const fn with_field(mut self, field: &'static str) -> Column {
         self.field = field;
         self
     }

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
-use weir_ontap::cluster::{Failover, Machine, MachineChange, Machines, MirrorCost, Served};
+use weir_ontap::cluster::{
+    Failover, Machine, MachineChange, Machines, MirrorCost, ServedAggregate,
+};
 use weir_ontap::execute;
 use weir_ontap::script::Script;
 
@@ -75,7 +77,7 @@ fn the_machines_of_a_cluster_are_shown_and_changed() {
         up,
         eligible,
     };
-    let served = |name: &str, owner: &str, standby: Option<&str>| Served {
+    let served = |name: &str, owner: &str, standby: Option<&str>| ServedAggregate {
         name: name.to_owned(),
         owner: Some(owner.to_owned()),
         standby: standby.map(str::to_owned),

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use weir_ontap::fields::{ALL, Access, Described};
+use weir_ontap::fields::{ALL, Access, FieldDescription};
 
 const DOCUMENT: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -18,7 +18,10 @@ fn a_name_is_a_field_of_its_own() {
     for of in ALL {
         assert!(paths.insert(of.path()), "{}", of.path());
         let fields = of.describe();
-        for name in [|f: &Described| f.rest, |f: &Described| f.column] {
+        for name in [
+            |f: &FieldDescription| f.rest,
+            |f: &FieldDescription| f.column,
+        ] {
             let mut seen = BTreeSet::new();
             for name in fields.iter().map(name).filter(|name| !name.is_empty()) {
                 assert!(seen.insert(name), "{} has {name} twice", of.path());

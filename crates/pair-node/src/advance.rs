@@ -11,10 +11,10 @@ use anyhow::{Context, Result, ensure};
 use weir_base::BLOCK_SIZE;
 use weir_mirror::wire::{self, Before};
 use weir_store::Frame;
-use weir_volume::{Advance, AdvanceId, Ahead, Entry, InAdvance, Placing};
+use weir_volume::{Advance, AdvanceId, AdvanceWrite, Ahead, Entry, InAdvance};
 
 /// Advances sent over one connection that no entry has referred to, with their sizes in bytes.
-pub struct Carried {
+pub struct SentAdvances {
     under_way: HashMap<AdvanceId, usize>,
     bytes: usize,
     /// Maximum number of bytes that the receiver keeps.
@@ -22,12 +22,12 @@ pub struct Carried {
 }
 
 /// A message on the wire: its encoded front, then two runs of pages by reference.
-pub type Outgoing<'a> = (Vec<u8>, &'a [Frame], &'a [Frame]);
+pub type WireMessage<'a> = (Vec<u8>, &'a [Frame], &'a [Frame]);
 
-impl Carried {
+impl SentAdvances {
     /// Creates the record of a new connection to a receiver that keeps up to `most` bytes.
-    pub fn new(most: u32) -> Carried {
-        Carried {
+    pub fn new(most: u32) -> SentAdvances {
+        SentAdvances {
             under_way: HashMap::new(),
             bytes: 0,
             most: most as usize,
@@ -59,7 +59,7 @@ impl Carried {
     }
 
     /// Encodes an entry of `term`, without the pages that were sent in advance.
-    pub fn entry<'a>(&mut self, term: u64, entry: &'a Entry) -> Outgoing<'a> {
+    pub fn entry<'a>(&mut self, term: u64, entry: &'a Entry) -> WireMessage<'a> {
         let (sequence, pages) = (entry.sequence.0, &entry.pages[..]);
         if let Some(advance) = entry.advance.filter(|advance| self.ends(advance.id)) {
             let (head, tail) = around(pages, advance);
@@ -84,7 +84,7 @@ fn around<T>(all: &[T], advance: InAdvance) -> (&[T], &[T]) {
 }
 
 /// Encodes an advance.
-pub fn outgoing(advance: &Advance) -> Outgoing<'_> {
+pub fn outgoing(advance: &Advance) -> WireMessage<'_> {
     match advance {
         Advance::Pages { id, pages, sums } => (wire::advance_front(id.0, sums), pages, &[]),
         Advance::Back(id) => (wire::Message::Back { id: id.0 }.encode(), &[], &[]),
@@ -92,25 +92,25 @@ pub fn outgoing(advance: &Advance) -> Outgoing<'_> {
 }
 
 /// State of an advance at the receiver.
-pub enum Held {
+pub enum AdvanceState {
     /// The pages are being written to their place.
-    Placed(Placing),
+    Placed(AdvanceWrite),
     /// The pages wait in memory for their entry.
     Pages(Vec<Box<[u8]>>),
 }
 
 /// Advances received over one connection that no entry has referred to, with their sizes in bytes.
-pub struct Arrived {
-    held: HashMap<u64, (Held, usize)>,
+pub struct ReceivedAdvances {
+    held: HashMap<u64, (AdvanceState, usize)>,
     bytes: usize,
     /// Maximum number of bytes kept.
     most: usize,
 }
 
-impl Arrived {
+impl ReceivedAdvances {
     /// Creates the record of a new connection that keeps up to `most` bytes.
-    pub fn new(most: u32) -> Arrived {
-        Arrived {
+    pub fn new(most: u32) -> ReceivedAdvances {
+        ReceivedAdvances {
             held: HashMap::new(),
             bytes: 0,
             most: most as usize,
@@ -125,7 +125,7 @@ impl Arrived {
         &mut self,
         id: u64,
         pages: Vec<Box<[u8]>>,
-        place: impl FnOnce(Vec<Box<[u8]>>) -> Held,
+        place: impl FnOnce(Vec<Box<[u8]>>) -> AdvanceState,
     ) -> Result<()> {
         // Numbers begin anew with a stream.
         self.forget(id);
@@ -144,7 +144,7 @@ impl Arrived {
         drop(self.take(id));
     }
 
-    fn take(&mut self, id: u64) -> Option<Held> {
+    fn take(&mut self, id: u64) -> Option<AdvanceState> {
         let (held, bytes) = self.held.remove(&id)?;
         self.bytes -= bytes;
         Some(held)
@@ -161,8 +161,8 @@ impl Arrived {
             "an entry refers to pages behind its own"
         );
         Ok(match held {
-            Held::Placed(placing) => Some(Ahead { first, placing }),
-            Held::Pages(more) => {
+            AdvanceState::Placed(placing) => Some(Ahead { first, placing }),
+            AdvanceState::Pages(more) => {
                 pages.splice(first..first, more);
                 None
             }
@@ -180,9 +180,9 @@ mod tests {
 
     #[test]
     fn what_has_no_place_becomes_pages_of_its_entry() {
-        let mut arrived = Arrived::new(1 << 20);
+        let mut arrived = ReceivedAdvances::new(1 << 20);
         for id in [1, 2, 2] {
-            arrived.keep(id, pages(2..4), Held::Pages).unwrap();
+            arrived.keep(id, pages(2..4), AdvanceState::Pages).unwrap();
         }
         assert_eq!(
             arrived.bytes,
@@ -199,7 +199,7 @@ mod tests {
             "behind its pages"
         );
         assert_eq!((arrived.bytes, arrived.held.len()), (0, 0));
-        arrived.keep(3, pages(0..1), Held::Pages).unwrap();
+        arrived.keep(3, pages(0..1), AdvanceState::Pages).unwrap();
         arrived.forget(3);
         assert!(
             arrived.join(before(3, 0), &mut own).is_err(),
@@ -211,7 +211,7 @@ mod tests {
     fn no_more_is_under_way_than_is_admitted() {
         // Room for four advances of 512 pages.
         const MOST: u32 = 8 << 20;
-        let (mut carried, mut arrived) = (Carried::new(MOST), Arrived::new(MOST));
+        let (mut carried, mut arrived) = (SentAdvances::new(MOST), ReceivedAdvances::new(MOST));
         let some = |id| Advance::Pages {
             id: AdvanceId(id),
             pages: vec![Frame::zero(); 512],
@@ -220,14 +220,14 @@ mod tests {
         let zeros = || vec![vec![0; BLOCK_SIZE].into(); 512];
         for id in 1..=4 {
             assert!(carried.admits(&some(id)));
-            arrived.keep(id, zeros(), Held::Pages).unwrap();
+            arrived.keep(id, zeros(), AdvanceState::Pages).unwrap();
         }
         assert!(!carried.admits(&some(5)));
         assert!(
             !carried.admits(&Advance::Back(AdvanceId(5))),
             "it was not sent"
         );
-        assert!(arrived.keep(5, zeros(), Held::Pages).is_err());
+        assert!(arrived.keep(5, zeros(), AdvanceState::Pages).is_err());
         assert!(carried.admits(&Advance::Back(AdvanceId(3))));
         assert!(carried.admits(&some(6)));
     }

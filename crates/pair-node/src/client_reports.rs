@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::clients::{Ends, Reported};
+use super::clients::{ConnectionReport, Ends};
 use super::pair::Pair;
-use super::service::Serving;
+use super::service::ServiceParts;
 
 /// Interval between checks for connections that have ended.
 const EVERY: Duration = Duration::from_millis(200);
@@ -18,9 +18,9 @@ pub async fn report(pair: &Arc<Pair>) {
     if pair.service.addresses().is_empty() {
         return;
     }
-    let mut reported = Reported::default();
+    let mut reported = ConnectionReport::default();
     loop {
-        let Some(Serving { connections, .. }) = pair.service.serving() else {
+        let Some(ServiceParts { connections, .. }) = pair.service.serving() else {
             tokio::time::sleep(EVERY).await;
             continue;
         };
@@ -39,9 +39,9 @@ pub async fn report(pair: &Arc<Pair>) {
         }
         let fresh = reported.link != link.number;
         if fresh {
-            reported = Reported::over(link.number);
+            reported = ConnectionReport::new(link.number);
         }
-        let moving = |(local, _): &Ends| pair.service.addresses().has(local.ip());
+        let moving = |(local, _): &Ends| pair.service.addresses().has_address(local.ip());
         let changed = connections.since(reported.version, &moving);
         let now = changed.map(|(version, ends)| {
             reported.version = version;

@@ -34,11 +34,11 @@ pub trait Connections: Send + Sync {
 /// Connections of the node that serves, as reported to its standby. At most
 /// [`MAX_KNOWN_CONNECTIONS`] are kept.
 #[derive(Default)]
-pub struct Known(Mutex<HashSet<Connection>>);
+pub struct KnownConnections(Mutex<HashSet<Connection>>);
 
-impl Known {
+impl KnownConnections {
     /// Returns all connections.
-    pub fn all(&self) -> Vec<Connection> {
+    pub fn list_connections(&self) -> Vec<Connection> {
         self.0.lock().iter().copied().collect()
     }
 
@@ -67,7 +67,7 @@ impl Known {
 
 /// Connections that were reported over one link.
 #[derive(Default)]
-pub struct Reported {
+pub struct ConnectionReport {
     /// Number of the link.
     pub link: u64,
     /// Version of the connections.
@@ -75,12 +75,12 @@ pub struct Reported {
     ends: HashSet<Ends>,
 }
 
-impl Reported {
+impl ConnectionReport {
     /// Creates an empty report for the link with this number.
-    pub fn over(link: u64) -> Reported {
-        Reported {
+    pub fn new(link: u64) -> ConnectionReport {
+        ConnectionReport {
             link,
-            ..Reported::default()
+            ..ConnectionReport::default()
         }
     }
 
@@ -118,8 +118,8 @@ mod tests {
             let at = |host: u8, port| SocketAddr::from(([10, 0, 0, host], port));
             (at(1, 2049), at(9, n))
         };
-        let known = Known::default();
-        let mut reported = Reported::default();
+        let known = KnownConnections::default();
+        let mut reported = ConnectionReport::default();
         let mut says = |whole, now: &[u16]| {
             let now: HashSet<Ends> = now.iter().map(|n| ends(*n)).collect();
             let messages = reported.messages(whole, &now);
@@ -135,7 +135,11 @@ mod tests {
                 assert!(opened.len() + closed.len() <= CONNECTIONS);
                 known.take(*whole, opened, closed);
             }
-            let mut ports: Vec<u16> = known.all().iter().map(|one| one.peer.port()).collect();
+            let mut ports: Vec<u16> = known
+                .list_connections()
+                .iter()
+                .map(|one| one.peer.port())
+                .collect();
             ports.sort_unstable();
             (messages.len(), ports)
         };
@@ -147,7 +151,7 @@ mod tests {
         assert_eq!(ports.len(), MAX_KNOWN_CONNECTIONS);
         assert!(messages >= MAX_KNOWN_CONNECTIONS / CONNECTIONS);
         // A new link, over which nothing was reported.
-        reported = Reported::default();
+        reported = ConnectionReport::default();
         let now = HashSet::from([ends(7)]);
         for message in reported.messages(true, &now) {
             if let Message::Connections {
@@ -159,6 +163,6 @@ mod tests {
                 known.take(whole, &opened, &closed);
             }
         }
-        assert_eq!(known.all().len(), 1);
+        assert_eq!(known.list_connections().len(), 1);
     }
 }

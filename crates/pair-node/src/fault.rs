@@ -22,16 +22,16 @@ impl Fault {
 /// Error that ends a connection: one side refuses the other.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Refused(pub String);
+pub struct RefusalError(pub String);
 
 /// Returns the fault of an error that ends a connection, with `before` as the first words.
-pub fn of(error: &anyhow::Error, before: &str) -> Fault {
+pub fn from_error(error: &anyhow::Error, before: &str) -> Fault {
     if is_stranger(error) {
         let why = "the partner does not know this node's certificate: it has another partner, or `weir pair accept` is missing there";
         return Fault::Refusal(why.to_owned());
     }
     let why = format!("{before}{}", in_words(error));
-    match error.is::<Refused>() {
+    match error.is::<RefusalError>() {
         true => Fault::Refusal(why),
         false => Fault::Passing(why),
     }

@@ -11,7 +11,7 @@ use weir_volume::{Frame, MarkId, RoundEntry, StreamPosition};
 /// Maximum number of bytes of entries read ahead of the link.
 const AHEAD: usize = 4 << 20;
 /// An entry that is to be sent.
-pub struct Ready {
+pub struct FeedEntry {
     pub at: StreamPosition,
     pub meta: Vec<u8>,
     pub pages: Vec<Frame>,
@@ -19,15 +19,15 @@ pub struct Ready {
     pub sums: Vec<u32>,
 }
 
-impl Ready {
+impl FeedEntry {
     /// Prepares an entry of a round.
-    pub fn of(entry: RoundEntry) -> Ready {
+    pub fn from_round_entry(entry: RoundEntry) -> FeedEntry {
         let RoundEntry { at, meta, pages } = entry;
         let sums = pages
             .iter()
             .map(|page| weir_store::block::page_crc(page))
             .collect();
-        Ready {
+        FeedEntry {
             at,
             meta,
             pages: pages.into_vec(),
@@ -53,14 +53,14 @@ pub enum End {
 
 #[derive(Default)]
 struct Queue {
-    ready: VecDeque<Ready>,
+    ready: VecDeque<FeedEntry>,
     bytes: usize,
     end: Option<End>,
 }
 
 /// Result of taking from a feed.
-pub enum Taken {
-    Entries(Vec<Ready>),
+pub enum TakeOutcome {
+    Entries(Vec<FeedEntry>),
     /// No entry is ready yet.
     Nothing,
     /// All entries were taken.
@@ -108,7 +108,7 @@ impl Feed {
     }
 
     /// Waits for room and appends an entry. Returns false if the feed has ended.
-    pub fn put(&self, ready: Ready) -> bool {
+    pub fn put(&self, ready: FeedEntry) -> bool {
         let mut queue = self.queue.lock();
         while queue.end.is_none() && queue.bytes >= AHEAD {
             self.changed.wait(&mut queue);
@@ -130,7 +130,7 @@ impl Feed {
     }
 
     /// Entries of about so many bytes.
-    pub fn take(&self, bytes: usize) -> Taken {
+    pub fn take(&self, bytes: usize) -> TakeOutcome {
         let mut queue = self.queue.lock();
         let mut taken = Vec::new();
         let mut weight = 0;
@@ -144,12 +144,12 @@ impl Feed {
             queue.bytes -= weight;
             self.changed.notify_all();
             self.sent.fetch_add(weight as u64, Ordering::Relaxed);
-            return Taken::Entries(taken);
+            return TakeOutcome::Entries(taken);
         }
         match &queue.end {
-            Some(End::Whole(follow)) => Taken::Whole(*follow),
-            Some(End::Failed(why)) => Taken::Failed(why.clone()),
-            Some(End::Closed) | None => Taken::Nothing,
+            Some(End::Whole(follow)) => TakeOutcome::Whole(*follow),
+            Some(End::Failed(why)) => TakeOutcome::Failed(why.clone()),
+            Some(End::Closed) | None => TakeOutcome::Nothing,
         }
     }
 
@@ -159,7 +159,7 @@ impl Feed {
     }
 
     /// Describes the progress for `weir pair show`.
-    pub fn shown(&self) -> String {
+    pub fn describe_progress(&self) -> String {
         let mib = self.sent() >> 20;
         let held_back = match self.rate.load(Ordering::Relaxed) >> 20 {
             0 => String::new(),
@@ -181,8 +181,8 @@ mod tests {
 
     use super::*;
 
-    fn ready(bytes: usize) -> Ready {
-        Ready {
+    fn ready(bytes: usize) -> FeedEntry {
+        FeedEntry {
             at: StreamPosition::default(),
             meta: vec![0; bytes],
             pages: Vec::new(),
@@ -205,9 +205,9 @@ mod tests {
         loop {
             assert!(feed.queue.lock().bytes <= AHEAD + AHEAD / 2 + 200);
             match feed.take(1) {
-                Taken::Entries(taken) => entries += taken.len(),
-                Taken::Nothing => std::thread::yield_now(),
-                Taken::Whole(None) => break,
+                TakeOutcome::Entries(taken) => entries += taken.len(),
+                TakeOutcome::Nothing => std::thread::yield_now(),
+                TakeOutcome::Whole(None) => break,
                 _ => panic!("it fails"),
             }
         }
@@ -224,6 +224,6 @@ mod tests {
         let thread = std::thread::spawn(move || puts.put(ready(10)));
         feed.close();
         assert_eq!(thread.join().ok(), Some(false));
-        assert!(matches!(feed.take(1), Taken::Nothing));
+        assert!(matches!(feed.take(1), TakeOutcome::Nothing));
     }
 }

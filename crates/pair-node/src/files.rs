@@ -19,7 +19,7 @@ use weir_mirror::Role;
 use weir_mirror::wire::{Message, PIECE};
 
 use super::pair::{Inner, Pair};
-use super::service::Serving;
+use super::service::ServiceParts;
 
 /// Maximum number of bytes of a file that is sent.
 pub const MOST: usize = 256 << 20;
@@ -49,7 +49,7 @@ fn not_sent(error: &anyhow::Error) -> String {
 
 /// Contents that were sent last.
 #[derive(Default)]
-pub struct Shipped {
+pub struct FileSender {
     /// Number of the link over which they were sent.
     link: u64,
     generation: Option<u64>,
@@ -57,18 +57,18 @@ pub struct Shipped {
 }
 
 /// Files on their way.
-struct Sent {
+struct InFlightFiles {
     /// Number of the link.
     link: u64,
     /// LSN of the entry that follows the files.
     lsn: Lsn,
 }
 
-impl Shipped {
+impl FileSender {
     /// Sends changed files, and with `catalog` the catalog in any case. Returns `None` if no
     /// partner has joined, or nothing is to be sent.
-    async fn send(&mut self, pair: &Arc<Pair>, catalog: bool) -> Result<Option<Sent>> {
-        let Some(Serving { control, .. }) = pair.service.serving() else {
+    async fn send(&mut self, pair: &Arc<Pair>, catalog: bool) -> Result<Option<InFlightFiles>> {
+        let Some(ServiceParts { control, .. }) = pair.service.serving() else {
             return Ok(None);
         };
         let (number, first) = {
@@ -85,9 +85,9 @@ impl Shipped {
             (link.number, !inner.partner.has_files())
         };
         if self.link != number {
-            *self = Shipped {
+            *self = FileSender {
                 link: number,
-                ..Shipped::default()
+                ..FileSender::default()
             };
         }
         let mut messages = Vec::new();
@@ -130,9 +130,9 @@ impl Shipped {
         let lsn = noted.map_err(|stop| anyhow!("{stop:?}"));
         pair.send.notify_one();
         if lsn.is_err() {
-            *self = Shipped::default();
+            *self = FileSender::default();
         }
-        Ok(Some(Sent {
+        Ok(Some(InFlightFiles {
             link: number,
             lsn: lsn?,
         }))

@@ -32,7 +32,9 @@ impl Pair {
     fn keep_address(&self) {
         let lifetime = self.address_lifetime();
         let (addresses, clients) = (self.service.addresses(), self.service.clients());
-        let kept = addresses.keep(self.clock.monotonic(), lifetime, || clients.all());
+        let kept = addresses.keep(self.clock.monotonic(), lifetime, || {
+            clients.list_connections()
+        });
         if let Err(why) = kept {
             self.note_passing(why);
         }

@@ -10,11 +10,11 @@ use super::pair::Pair;
 
 /// A file that is being received.
 #[derive(Default)]
-pub struct Incoming {
+pub struct IncomingFile {
     bytes: Vec<u8>,
 }
 
-impl Incoming {
+impl IncomingFile {
     /// Takes the next piece; writes the file after its last one.
     ///
     /// # Errors

@@ -2,11 +2,11 @@
 //! [`weir_mirror::node`].
 //!
 //! A node that starts opens its engine as a standby's and asks the witness for its role
-//! ([`Pair::settle`]). The rest of the server starts over the same engine only once it is durable
-//! that the node is the primary, alone. Until then nobody listens, so no request of a client is
-//! queued and carried out later. A primary that loses its role does not dismantle the server: the
-//! process starts again ([`begin_anew`]), which closes every client's connection, and takes the
-//! role that the witness reports.
+//! ([`Pair::wait_to_serve`]). The rest of the server starts over the same engine only once it is
+//! durable that the node is the primary, alone. Until then nobody listens, so no request of a
+//! client is queued and carried out later. A primary that loses its role does not dismantle the
+//! server: the process starts again ([`begin_anew`]), which closes every client's connection, and
+//! takes the role that the witness reports.
 //!
 //! One thread (`weir-pair`) runs the link to the partner ([`link`]), drives the rules' timers, and
 //! asks the witness ([`witness`]); work that waits for the disk is done on other threads. On a
@@ -76,8 +76,8 @@ use partner::Partner;
 pub use restart::begin_anew;
 use rules::Rules;
 use service::Service;
-pub use service::Serving;
-pub use show::{Shown, Standing};
+pub use service::ServiceParts;
+pub use show::{PairHealth, PairStatus};
 use standby::Standby;
 use weir_peer_link::identity::Identity;
 
@@ -157,7 +157,7 @@ impl Pair {
             inner: Mutex::new(Inner {
                 rules,
                 partner: Partner::default(),
-                logged: state::Logged::default(),
+                logged: state::LoggedState::default(),
             }),
             folder,
             config,

@@ -21,18 +21,18 @@ use weir_mirror::wire::{self, CopyState, Decoder, Greeting, Message};
 use weir_mirror::{Register, Role, Side};
 use weir_volume::{Advance, Carrier, ChangeStream, Entry, MarkId, Sequence, Stop, StreamPosition};
 
-use super::advance::{self, Arrived, Carried, Outgoing};
+use super::advance::{self, ReceivedAdvances, SentAdvances, WireMessage};
 use super::config::{Config, Mode, State};
 use super::connection::Hello;
-use super::fault::{self, Fault, Refused};
-use super::feed::{Feed, Ready, Taken};
-use super::incoming_files::Incoming;
+use super::fault::{self, Fault, RefusalError};
+use super::feed::{Feed, FeedEntry, TakeOutcome};
+use super::incoming_files::IncomingFile;
 use super::own_register;
 use super::pair::{Inner, Pair};
 use super::restart::begin_anew;
-use super::standby::Received;
+use super::standby::ReceivedEntry;
 use weir_peer_link::door::Door;
-use weir_peer_link::identity::{Known, in_words};
+use weir_peer_link::identity::{AdmittedCertificates, in_words};
 use weir_peer_link::stream::secure;
 
 /// Maximum time that a partner may take to show its certificate and to greet.
@@ -75,7 +75,9 @@ fn known(pair: &Pair) -> String {
 }
 
 async fn accept(pair: &Arc<Pair>, listener: TcpListener) -> Result<()> {
-    let config = pair.identity.server(Known::These(vec![known(pair)]))?;
+    let config = pair
+        .identity
+        .server(AdmittedCertificates::These(vec![known(pair)]))?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let door = Arc::new(Door::default());
     loop {
@@ -142,7 +144,7 @@ async fn dial(pair: &Arc<Pair>) -> Result<()> {
 }
 
 fn refused(why: &str) -> anyhow::Error {
-    Refused(format!("the partner refuses: {why}")).into()
+    RefusalError(format!("the partner refuses: {why}")).into()
 }
 
 /// Runs one connection to its end.
@@ -176,7 +178,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(pair: &Arc<Pair>, stream: S
             // The other side may be gone.
             let _ = writer.write_all(&refusal).await;
             let _ = writer.flush().await;
-            pair.inner.lock().note_fault(fault::of(&error, ""));
+            pair.inner.lock().note_fault(fault::from_error(&error, ""));
             return pair.wait_if_refused().await;
         }
         Err(_) => return pair.note_passing("the partner does not greet".to_owned()),
@@ -186,7 +188,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(pair: &Arc<Pair>, stream: S
         ended = write(pair, number, &mut writer) => ended,
     };
     if let Err(error) = ended {
-        let fault = fault::of(&error, "the connection to the partner is over: ");
+        let fault = fault::from_error(&error, "the connection to the partner is over: ");
         pair.inner.lock().note_fault(fault);
     }
     pair.unlinked(number);
@@ -199,8 +201,8 @@ async fn read(
     reader: &mut (impl AsyncRead + Unpin),
     mut decoder: Decoder,
 ) -> Result<()> {
-    let mut incoming = Incoming::default();
-    let mut arrived = Arrived::new(pair.standby.ahead());
+    let mut incoming = IncomingFile::default();
+    let mut arrived = ReceivedAdvances::new(pair.standby.ahead());
     loop {
         // Entries that have come together are applied, logged and acknowledged together.
         let mut entries = VecDeque::new();
@@ -218,7 +220,7 @@ async fn read(
                         Some(before) => arrived.join(before, &mut pages)?,
                         None => None,
                     };
-                    entries.push_back(Received {
+                    entries.push_back(ReceivedEntry {
                         at,
                         meta,
                         pages,
@@ -275,7 +277,7 @@ async fn write(
     writer: &mut (impl AsyncWrite + Unpin),
 ) -> Result<()> {
     let mut sent: Option<u64> = None;
-    let (mut carrier, mut carried) = (None, Carried::new(0));
+    let (mut carrier, mut carried) = (None, SentAdvances::new(0));
     loop {
         let next = pair.next_words(number)?;
         if let Some(why) = pair.standby.failure() {
@@ -289,10 +291,10 @@ async fn write(
         let mut round = Vec::new();
         if let Some(feed) = &next.feed {
             match feed.take(WRITE as usize) {
-                Taken::Entries(entries) => round = entries,
-                Taken::Nothing => {}
-                Taken::Whole(follow) => pair.round_sent(number, follow),
-                Taken::Failed(why) => pair.round_failed(number, &why),
+                TakeOutcome::Entries(entries) => round = entries,
+                TakeOutcome::Nothing => {}
+                TakeOutcome::Whole(follow) => pair.round_sent(number, follow),
+                TakeOutcome::Failed(why) => pair.round_failed(number, &why),
             }
         }
         let mut entries: Vec<Arc<Entry>> = Vec::new();
@@ -315,7 +317,7 @@ async fn write(
         if let Some(stream) =
             carries.filter(|s| !carrier.as_ref().is_some_and(|c: &Carrier| c.is_of(s)))
         {
-            (carrier, carried) = (Some(Carrier::of(stream)), Carried::new(next.ahead));
+            (carrier, carried) = (Some(Carrier::new(stream)), SentAdvances::new(next.ahead));
         }
         let advances: Vec<Advance> = carrier
             .iter()
@@ -337,15 +339,16 @@ async fn write(
             return Ok(());
         }
         if !round.is_empty() {
-            let front = |e: &Ready| wire::entry_front(e.at.term, e.at.sequence, &e.meta, &e.sums);
-            let all: Vec<Outgoing<'_>> = round
+            let front =
+                |e: &FeedEntry| wire::entry_front(e.at.term, e.at.sequence, &e.meta, &e.sums);
+            let all: Vec<WireMessage<'_>> = round
                 .iter()
                 .map(|e| (front(e), &e.pages[..], &[][..]))
                 .collect();
             write_together(writer, &all).await?;
         }
         if !(entries.is_empty() && advances.is_empty()) {
-            let mut all: Vec<Outgoing<'_>> = advances.iter().map(advance::outgoing).collect();
+            let mut all: Vec<WireMessage<'_>> = advances.iter().map(advance::outgoing).collect();
             all.extend(entries.iter().map(|entry| carried.entry(next.term, entry)));
             let bytes = write_together(writer, &all).await?;
             pair.service.traffic().send(bytes);
@@ -374,7 +377,7 @@ async fn write(
 /// of bytes.
 async fn write_together(
     writer: &mut (impl AsyncWrite + Unpin),
-    all: &[Outgoing<'_>],
+    all: &[WireMessage<'_>],
 ) -> io::Result<usize> {
     let mut slices: Vec<IoSlice<'_>> = Vec::new();
     for (front, head, tail) in all {
@@ -471,7 +474,7 @@ impl Pair {
             };
         };
         if let Some(why) = self.is_refused(&greeting) {
-            return Err(Refused(why).into());
+            return Err(RefusalError(why).into());
         }
         let forced = self.config.keeps_register() && {
             own_register::has_met(&self.folder)?;
@@ -572,7 +575,7 @@ impl Pair {
     }
 
     /// Applies entries that have arrived together.
-    async fn receives(&self, number: u64, mut entries: VecDeque<Received>) -> Result<()> {
+    async fn receives(&self, number: u64, mut entries: VecDeque<ReceivedEntry>) -> Result<()> {
         if entries.is_empty() {
             return Ok(());
         }
@@ -596,7 +599,7 @@ impl Pair {
         self: &Arc<Self>,
         number: u64,
         message: Message,
-        incoming: &mut Incoming,
+        incoming: &mut IncomingFile,
     ) -> Result<()> {
         match message {
             Message::Hello(_) => bail!("unexpected message from the partner: a second greeting"),

@@ -20,17 +20,17 @@ use weir_volume::{ChangeStream, Engine, StreamPosition};
 use super::config::{Config, Lineage};
 use super::connection::Hello;
 use super::fault::Fault;
-use super::files::Shipped;
+use super::files::FileSender;
 use super::lease::Lease;
 use super::own_register;
 use super::partner::Partner;
 use super::rados;
 use super::restart::begin_anew;
 use super::rules::{Rules, role_name};
-use super::service::{Service, Serving};
-use super::standby::{Again, Standby};
-use super::state::Logged;
-use super::synchronise::Kept;
+use super::service::{Service, ServiceParts};
+use super::standby::{ResyncBase, Standby};
+use super::state::LoggedState;
+use super::synchronise::SavedRound;
 
 /// Share of the page frames that unacknowledged entries may keep, as a divisor, and their maximum
 /// in bytes.
@@ -72,9 +72,9 @@ pub struct Pair {
     pub(super) service: Service,
     /// Round that the resync thread reads, kept between two of these threads. Locked before
     /// `inner`.
-    pub(super) round: Mutex<Option<Kept>>,
+    pub(super) round: Mutex<Option<SavedRound>>,
     /// Locked while files are being sent.
-    pub(super) shipped: tokio::sync::Mutex<Shipped>,
+    pub(super) shipped: tokio::sync::Mutex<FileSender>,
     /// Client of the cluster whose pool is the witness.
     pub(super) rados: rados::Client,
 }
@@ -84,7 +84,7 @@ pub struct Pair {
 pub(super) struct Inner {
     pub(super) rules: Rules,
     pub(super) partner: Partner,
-    pub(super) logged: Logged,
+    pub(super) logged: LoggedState,
 }
 
 impl Inner {
@@ -115,7 +115,7 @@ impl Inner {
 
 impl Pair {
     /// Waits until this node is to serve clients.
-    pub fn settle(&self) {
+    pub fn wait_to_serve(&self) {
         let mut inner = self.inner.lock();
         while inner.rules.role() != Role::Alone {
             self.changed.wait(&mut inner);
@@ -128,7 +128,7 @@ impl Pair {
     }
 
     /// Begins to serve clients.
-    pub fn serve(self: &Arc<Self>, parts: Serving) {
+    pub fn serve(self: &Arc<Self>, parts: ServiceParts) {
         self.service.begin(parts);
         let role = {
             let mut inner = self.inner.lock();
@@ -402,7 +402,7 @@ impl Pair {
     pub(super) fn hello(&self) -> Hello {
         let (at, mut marks) = (self.engine.position(), self.engine.marks());
         let again = self.standby.again();
-        if again == Some(Again::Nothing) {
+        if again == Some(ResyncBase::Nothing) {
             marks.clear();
         }
         let inner = self.inner.lock();

@@ -26,7 +26,7 @@ pub fn is_database(address: &str) -> bool {
 }
 
 /// Returns the address without its password.
-pub fn shown(address: &str) -> String {
+pub fn redact_password(address: &str) -> String {
     let parts = address
         .split_once("://")
         .and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?)));
@@ -44,7 +44,7 @@ pub fn shown(address: &str) -> String {
 ///
 /// # Errors
 /// The database's: a change may have been made all the same.
-pub async fn ask(
+pub async fn swap_register(
     address: &str,
     aggregate: &str,
     to: Option<Register>,
@@ -151,7 +151,7 @@ mod tests {
             ("postgresql://db/w", "postgresql://db/w"),
             ("10.0.0.3:2052", "10.0.0.3:2052"),
         ] {
-            assert_eq!(shown(address), shows);
+            assert_eq!(redact_password(address), shows);
         }
     }
 }

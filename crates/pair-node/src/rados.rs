@@ -38,15 +38,15 @@ pub fn is_pool(address: &str) -> bool {
 
 /// A pool, as a witness's address names it: `rados:POOL[?conf=FILE&user=NAME&keyring=FILE]`.
 #[derive(Debug)]
-pub struct Place {
+pub struct PoolAddress {
     pool: String,
     options: Options,
 }
 
-impl FromStr for Place {
+impl FromStr for PoolAddress {
     type Err = String;
 
-    fn from_str(address: &str) -> Result<Place, String> {
+    fn from_str(address: &str) -> Result<PoolAddress, String> {
         let wrong = || {
             format!(
                 "'{address}' names no pool of Ceph: rados:POOL, with ?conf=FILE, user=NAME and keyring=FILE joined by '&'"
@@ -66,14 +66,14 @@ impl FromStr for Place {
                 _ => return Err(wrong()),
             }
         }
-        Ok(Place {
+        Ok(PoolAddress {
             pool: pool.to_owned(),
             options,
         })
     }
 }
 
-impl Place {
+impl PoolAddress {
     fn connect(&self) -> io::Result<Arc<dyn Objects>> {
         let bounds = Bounds {
             operations: OPERATIONS,
@@ -117,7 +117,7 @@ impl Client {
     ///
     /// # Errors
     /// Those of the cluster. A change may have been made all the same.
-    pub async fn ask(
+    pub async fn swap_register(
         &self,
         address: &str,
         aggregate: &str,
@@ -140,7 +140,7 @@ impl Client {
 
     /// Returns the connection. One that takes long is made all the same, for the next question.
     async fn objects(&self, address: &str) -> Result<Arc<dyn Objects>> {
-        let place: Place = address.parse().map_err(|why: String| anyhow!(why))?;
+        let place: PoolAddress = address.parse().map_err(|why: String| anyhow!(why))?;
         let connected = {
             let mut connection = self.connection.lock();
             match &*connection {
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn addresses_name_a_pool() {
-        let place: Place = "rados:weir?conf=/c&user=client.w&keyring=/k"
+        let place: PoolAddress = "rados:weir?conf=/c&user=client.w&keyring=/k"
             .parse()
             .unwrap();
         assert_eq!(place.pool, "weir");
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(place.options.conf, Some("/c".into()));
         assert_eq!(place.options.keyring, Some("/k".into()));
         for wrong in ["rados:", "rados:p/a", "rados:p?x=1", "rados:p?conf", "p"] {
-            let said = wrong.parse::<Place>().unwrap_err();
+            let said = wrong.parse::<PoolAddress>().unwrap_err();
             assert!(said.contains("rados:POOL"), "{said}");
         }
     }

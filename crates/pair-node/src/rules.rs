@@ -72,7 +72,7 @@ impl Rules {
     /// a user has reported that the partner does not serve.
     pub fn new(parts: Parts, node: Node, state: State, heard: bool) -> Rules {
         parts.engine.hold_strict();
-        let (now, wall) = (parts.clock.monotonic(), parts.clock.now().secs);
+        let (now, wall) = (parts.clock.monotonic(), parts.clock.current_time().secs);
         Rules {
             role: node.role(),
             node,
@@ -247,7 +247,7 @@ impl Rules {
             (false, None, _) => {
                 self.parts.engine.hold_strict();
                 self.held = Some(now);
-                self.behind_since = Some(self.parts.clock.now().secs);
+                self.behind_since = Some(self.parts.clock.current_time().secs);
             }
             _ => {}
         }

@@ -12,11 +12,11 @@ use weir_control::Control;
 use weir_node::counters::Counters;
 
 use crate::address::{Address, Addresses};
-use crate::clients::{Connections, Known};
+use crate::clients::{Connections, KnownConnections};
 use crate::traffic::Traffic;
 
 /// Parts of the server that exist once it serves clients.
-pub struct Serving {
+pub struct ServiceParts {
     /// The control plane.
     pub control: Arc<Control>,
     /// Connections of clients.
@@ -27,7 +27,7 @@ pub struct Serving {
 
 /// State of the way to the witness.
 #[derive(Clone, Debug, Default)]
-pub struct Heard {
+pub struct WitnessContact {
     /// Time of its last reply, on the monotonic clock.
     pub at: Option<Duration>,
     /// Reason why it did not reply to the last question.
@@ -37,13 +37,13 @@ pub struct Heard {
 /// Service of clients.
 pub struct Service {
     /// Set when this node begins to serve, once in a process.
-    serving: OnceLock<Serving>,
+    serving: OnceLock<ServiceParts>,
     /// Addresses that move with the pair.
     addresses: Addresses,
     /// Program that is run when this node begins and ceases to serve.
     hook: Option<std::path::PathBuf>,
     /// Connections of the partner's clients, while that serves.
-    clients: Known,
+    clients: KnownConnections,
     /// Bytes sent for the bytes that clients write.
     traffic: Traffic,
     /// Time at which a node that ends stops waiting for its partner, by the clock.
@@ -51,7 +51,7 @@ pub struct Service {
     /// Notified when a user has the other side serve.
     switch: Notify,
     /// Last reply of the witness, or why there was none.
-    heard: Mutex<Heard>,
+    heard: Mutex<WitnessContact>,
 }
 
 impl Service {
@@ -66,7 +66,7 @@ impl Service {
             // node's.
             addresses: Addresses::open(addresses)?,
             hook,
-            clients: Known::default(),
+            clients: KnownConnections::default(),
             traffic: Traffic::default(),
             deadline: OnceLock::new(),
             switch: Notify::new(),
@@ -75,17 +75,17 @@ impl Service {
     }
 
     /// Begins to serve; only the first call counts.
-    pub fn begin(&self, serving: Serving) {
+    pub fn begin(&self, serving: ServiceParts) {
         let _ = self.serving.set(serving);
     }
 
     /// Returns the parts of the server, once it serves.
-    pub fn serving(&self) -> Option<&Serving> {
+    pub fn serving(&self) -> Option<&ServiceParts> {
         self.serving.get()
     }
 
     /// Returns what was heard of the witness.
-    pub fn heard(&self) -> &Mutex<Heard> {
+    pub fn heard(&self) -> &Mutex<WitnessContact> {
         &self.heard
     }
 
@@ -95,7 +95,7 @@ impl Service {
     }
 
     /// Returns the connections of the partner's clients.
-    pub fn clients(&self) -> &Known {
+    pub fn clients(&self) -> &KnownConnections {
         &self.clients
     }
 

@@ -16,7 +16,7 @@ type Line = (&'static str, String);
 
 /// State of a pair now, for users.
 #[derive(Clone, Debug)]
-pub struct Shown {
+pub struct PairStatus {
     /// Names and values, as `weir pair show` prints them.
     pub lines: Vec<Line>,
     /// True if the pair is in sync.
@@ -60,7 +60,7 @@ pub type WitnessShown = (String, Option<Duration>, Option<String>);
 
 /// State of the pair, for reports on single volumes.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct PairHealth {
     /// Name of the other node.
     pub partner: String,
     /// Time since which the partner lacks something, in seconds since 1970; `None` if it has
@@ -72,7 +72,7 @@ pub struct Standing {
     pub witness_lost: Option<String>,
 }
 
-impl Shown {
+impl PairStatus {
     /// Returns the state for programs: typed values, and the lines for people under `details`.
     pub fn data(&self) -> Value {
         let details: Map<String, Value> = self
@@ -110,11 +110,14 @@ fn name(side: Side) -> String {
 
 impl Pair {
     /// Returns the state of the pair, at a node that serves.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> PairHealth {
         let inner = self.inner.lock();
         let in_sync = inner.rules.role() == Role::Primary && inner.rules.register().mirrored;
-        let since = inner.rules.behind_since().unwrap_or(self.clock.now().secs);
-        Standing {
+        let since = inner
+            .rules
+            .behind_since()
+            .unwrap_or(self.clock.current_time().secs);
+        PairHealth {
             partner: name(Side::from(self.config.side).other()),
             behind_since: (!in_sync).then_some(since),
             fault: inner.fault_text().filter(|_| !in_sync),
@@ -171,7 +174,11 @@ impl Pair {
         match feed {
             Some(feed) => lines.push((
                 "synchronising",
-                format!("round {}, {}", inner.partner.rounds().max(1), feed.shown()),
+                format!(
+                    "round {}, {}",
+                    inner.partner.rounds().max(1),
+                    feed.describe_progress()
+                ),
             )),
             None if synchronising => {
                 lines.push(("synchronising", "from the partner".to_owned()));
@@ -205,7 +212,7 @@ impl Pair {
     }
 
     /// Returns the state for users.
-    pub fn show(&self) -> Shown {
+    pub fn show(&self) -> PairStatus {
         let inner = self.inner.lock();
         let register = inner.rules.register();
         let in_sync = match inner.rules.role() {
@@ -242,7 +249,7 @@ impl Pair {
         lines.push((
             "witness",
             match (&self.config.witness, self.config.preferred) {
-                (Some(at), _) => postgres::shown(&at.address),
+                (Some(at), _) => postgres::redact_password(&at.address),
                 (None, Some(side)) => format!(
                     "none; side {} is preferred",
                     format!("{side:?}").to_lowercase()
@@ -252,7 +259,7 @@ impl Pair {
         ));
         let witness = self.witness_shown();
         lines.extend(witness.as_ref().map(witness_line));
-        if let Some(addresses) = self.service.addresses().shown() {
+        if let Some(addresses) = self.service.addresses().describe() {
             lines.push(("address", addresses));
         }
         if let Some(verified) = inner.partner.verified() {
@@ -262,7 +269,7 @@ impl Pair {
             lines.push(("fault", fault));
         }
         let side = Side::from(self.config.side);
-        Shown {
+        PairStatus {
             nodes: (name(side), name(side.other())),
             fault: inner.fault_text(),
             lines,
@@ -291,7 +298,7 @@ impl Pair {
         let since = since.filter(|_| !lacks_nothing);
         // A clock that is set back makes the time negative.
         since.map_or(0, |since| {
-            u64::try_from(self.clock.now().secs - since).unwrap_or_default()
+            u64::try_from(self.clock.current_time().secs - since).unwrap_or_default()
         })
     }
 
@@ -301,7 +308,7 @@ impl Pair {
         let heard = self.service.heard().lock().clone();
         // Saturates: the two readings are of different threads.
         let ago = heard.at.map(|at| self.clock.monotonic().saturating_sub(at));
-        Some((postgres::shown(&at.address), ago, heard.fault))
+        Some((postgres::redact_password(&at.address), ago, heard.fault))
     }
 
     /// Returns the metrics in Prometheus' text form.

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use weir_base::{BLOCK_SIZE, Lsn};
 use weir_volume::{Ahead, Engine, FsError, StandbyError, StreamPosition};
 
-use super::advance::Held;
+use super::advance::AdvanceState;
 use super::config::Mode;
 
 /// Bounds of the bytes that were received and not applied: a share of the memory for page frames,
@@ -30,7 +30,7 @@ const SHARE_AHEAD: usize = 16;
 const MOST_AHEAD: usize = 32 << 20;
 
 /// An entry as it was received.
-pub struct Received {
+pub struct ReceivedEntry {
     pub at: StreamPosition,
     pub meta: Vec<u8>,
     pub pages: Vec<Box<[u8]>>,
@@ -38,7 +38,7 @@ pub struct Received {
     pub ahead: Option<Ahead>,
 }
 
-impl Received {
+impl ReceivedEntry {
     fn bytes(&self) -> usize {
         self.meta.len() + self.pages.len() * BLOCK_SIZE + 64
     }
@@ -46,7 +46,7 @@ impl Received {
 
 #[derive(Default)]
 struct Queue {
-    received: VecDeque<Received>,
+    received: VecDeque<ReceivedEntry>,
     bytes: usize,
     /// True while entries taken from the queue are being applied, by the receiving thread or by the
     /// other one.
@@ -57,12 +57,12 @@ struct Queue {
     /// LSN of the last entry that was applied.
     last: Option<Lsn>,
     /// Set if the copy is to be brought up anew, whatever its position says.
-    again: Option<Again>,
+    again: Option<ResyncBase>,
 }
 
 /// Base from which a copy is brought up anew.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Again {
+pub enum ResyncBase {
     /// A mark that both sides hold.
     Mark,
     /// Nothing: the copy is sent whole.
@@ -177,13 +177,13 @@ impl Standby {
                 queue.failed = Some(why);
                 match error {
                     StandbyError::Malformed(_) | StandbyError::Diverged(_) => {
-                        queue.again = Some(Again::Nothing);
+                        queue.again = Some(ResyncBase::Nothing);
                     }
                     StandbyError::NoMark(missing) => {
                         // The next greeting no longer names the mark.
                         if let Err(error) = engine.drop_marks(|mark| mark <= missing) {
                             tracing::error!("cannot drop a mark: {error}");
-                            queue.again = Some(Again::Nothing);
+                            queue.again = Some(ResyncBase::Nothing);
                         }
                     }
                     StandbyError::Gap { .. } | StandbyError::Engine(_) => {}
@@ -214,12 +214,12 @@ impl Standby {
     /// Begins to write pages to their place before their entry arrives. In memory mode an
     /// acknowledgement waits for no disk, so the pages wait in memory for their entry; they do as
     /// well if there is no space.
-    pub fn place(&self, engine: &Engine, pages: Vec<Box<[u8]>>) -> Held {
+    pub fn place(&self, engine: &Engine, pages: Vec<Box<[u8]>>) -> AdvanceState {
         let placing = match self.mode {
             Mode::Durable => engine.place(&pages),
             Mode::Memory => None,
         };
-        placing.map_or(Held::Pages(pages), Held::Placed)
+        placing.map_or(AdvanceState::Pages(pages), AdvanceState::Placed)
     }
 
     /// Takes entries that have arrived together, once there is room.
@@ -230,7 +230,7 @@ impl Standby {
         &self,
         engine: &Engine,
         send: &Notify,
-        mut batch: VecDeque<Received>,
+        mut batch: VecDeque<ReceivedEntry>,
     ) -> Result<()> {
         loop {
             {
@@ -239,7 +239,7 @@ impl Standby {
                     bail!("{why}");
                 }
                 if queue.bytes < self.most {
-                    queue.bytes += batch.iter().map(Received::bytes).sum::<usize>();
+                    queue.bytes += batch.iter().map(ReceivedEntry::bytes).sum::<usize>();
                     if queue.busy || !queue.received.is_empty() {
                         queue.received.extend(batch);
                         return Ok(());
@@ -291,7 +291,7 @@ impl Standby {
     ///
     /// # Errors
     /// The log's: it has failed for good.
-    pub fn settle(&self, engine: &Engine) -> Result<(), FsError> {
+    pub fn wait_durable(&self, engine: &Engine) -> Result<(), FsError> {
         if self.mode == Mode::Durable {
             // What was acknowledged is durable.
             return Ok(());
@@ -305,15 +305,15 @@ impl Standby {
     /// both sides hold.
     pub fn begin_again(&self, everything: bool) {
         let from = if everything {
-            Again::Nothing
+            ResyncBase::Nothing
         } else {
-            Again::Mark
+            ResyncBase::Mark
         };
         self.queue.lock().again = Some(from);
     }
 
     /// Returns the base from which the copy is to be brought up anew, if it is to be.
-    pub fn again(&self) -> Option<Again> {
+    pub fn again(&self) -> Option<ResyncBase> {
         self.queue.lock().again
     }
 
@@ -347,8 +347,8 @@ impl Standby {
     }
 }
 
-fn try_apply(engine: &Engine, received: &mut Received) -> Result<Option<Lsn>, StandbyError> {
-    let Received {
+fn try_apply(engine: &Engine, received: &mut ReceivedEntry) -> Result<Option<Lsn>, StandbyError> {
+    let ReceivedEntry {
         at,
         meta,
         pages,
@@ -357,8 +357,8 @@ fn try_apply(engine: &Engine, received: &mut Received) -> Result<Option<Lsn>, St
     engine.try_entry(*at, meta, pages, ahead)
 }
 
-fn apply(engine: &Engine, received: Received) -> Result<Lsn, StandbyError> {
-    let Received {
+fn apply(engine: &Engine, received: ReceivedEntry) -> Result<Lsn, StandbyError> {
+    let ReceivedEntry {
         at,
         meta,
         pages,

@@ -41,7 +41,7 @@ impl fmt::Display for PairState {
 
 /// The state that was logged last.
 #[derive(Default)]
-pub struct Logged {
+pub struct LoggedState {
     state: Option<PairState>,
     /// Current state, and the time since which it has lasted.
     now: Option<(PairState, Duration)>,

@@ -33,10 +33,10 @@ use weir_volume::{ChangeStream, FsError, MarkId, Round, StreamPosition};
 use super::config::Lineage;
 use super::connection::Hello;
 use super::fault::Fault;
-use super::feed::{End, Feed, Ready};
+use super::feed::{End, Feed, FeedEntry};
 use super::pair::{Inner, Pair};
 use super::resync_rate::ResyncRate;
-use super::service::Serving;
+use super::service::ServiceParts;
 
 /// Maximum time that a primary that is alone holds replies for a partner that acknowledges nothing.
 const STALLED: Duration = Duration::from_secs(2);
@@ -65,7 +65,7 @@ impl Pace {
         std::thread::sleep(self.rate.wait(now, writes, bytes));
         feed.set_rate(self.rate.limit().map_or(0, |limit| limit as u64));
         while !feed.is_closed() {
-            let Some(Serving { control, .. }) = pair.service.serving() else {
+            let Some(ServiceParts { control, .. }) = pair.service.serving() else {
                 // The limit is not known before this node serves.
                 std::thread::sleep(AGAIN);
                 continue;
@@ -92,7 +92,7 @@ impl Pace {
 }
 
 /// A round, kept for a later link.
-pub struct Kept {
+pub struct SavedRound {
     round: Round,
     /// Beginning of the stream that a copy joins after the round.
     follow: Option<StreamPosition>,
@@ -128,7 +128,7 @@ impl Pair {
         let Some(found) = self.find_round(before, number, hello, feed)? else {
             return Ok(());
         };
-        let Kept { round, follow } = kept.insert(found);
+        let SavedRound { round, follow } = kept.insert(found);
         let (base, mark) = (round.base(), round.mark());
         feed.set_marks(base, mark);
         {
@@ -159,7 +159,7 @@ impl Pair {
             limit: None,
         };
         while let Some(entry) = round.advance().map_err(|e| anyhow!("mark {mark}: {e}"))? {
-            let ready = Ready::of(entry);
+            let ready = FeedEntry::from_round_entry(entry);
             pace.hold(self, ready.weight(), feed);
             if !feed.put(ready) {
                 return Ok(());
@@ -174,11 +174,11 @@ impl Pair {
     /// has ended.
     fn find_round(
         &self,
-        kept: Option<Kept>,
+        kept: Option<SavedRound>,
         number: u64,
         hello: &Hello,
         feed: &Feed,
-    ) -> Result<Option<Kept>> {
+    ) -> Result<Option<SavedRound>> {
         let engine = &self.engine;
         let at = hello.at;
         let receives = hello.copy != CopyState::Open && !at.is_whole();
@@ -201,7 +201,7 @@ impl Pair {
             match engine.reopen_round(theirs.last().copied(), at) {
                 Ok(mut round) => {
                     if round.seek(at).map_err(failed)? {
-                        return Ok(Some(Kept {
+                        return Ok(Some(SavedRound {
                             round,
                             follow: None,
                         }));
@@ -216,7 +216,12 @@ impl Pair {
         self.begin_round(base.copied(), number, feed)
     }
 
-    fn begin_round(&self, base: Option<MarkId>, number: u64, feed: &Feed) -> Result<Option<Kept>> {
+    fn begin_round(
+        &self,
+        base: Option<MarkId>,
+        number: u64,
+        feed: &Feed,
+    ) -> Result<Option<SavedRound>> {
         {
             let mut inner = self.inner.lock();
             let linked = inner
@@ -255,7 +260,7 @@ impl Pair {
         if let Some(stream) = stream {
             self.goes_on(&mut self.inner.lock(), stream);
         }
-        Ok(Some(Kept {
+        Ok(Some(SavedRound {
             round,
             follow: Some(from),
         }))

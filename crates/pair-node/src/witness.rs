@@ -19,7 +19,7 @@ use super::own_register::{FOLDER, MET};
 use super::pair::Pair;
 use super::postgres;
 use super::rados;
-use super::service::Heard;
+use super::service::WitnessContact;
 use weir_peer_link::identity::{in_words, is_stranger};
 use weir_peer_link::stream::secure;
 
@@ -52,7 +52,7 @@ fn note(pair: &Pair, reply: std::result::Result<(), String>) {
     let mut heard = pair.service.heard().lock();
     match reply {
         Ok(()) => {
-            *heard = Heard {
+            *heard = WitnessContact {
                 at: Some(pair.clock.monotonic()),
                 fault: None,
             };
@@ -85,7 +85,7 @@ async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option<Reg
             let settles = Arc::clone(pair);
             let settled = tokio::task::spawn_blocking(move || match settles.log_ephemeral {
                 true => settles.engine.cp_now(),
-                false => settles.standby.settle(&settles.engine),
+                false => settles.standby.wait_durable(&settles.engine),
             });
             match settled.await {
                 Ok(Ok(())) => {}
@@ -99,7 +99,7 @@ async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option<Reg
         }
         let reply = match &pair.config.witness {
             Some(at) => {
-                let shown = postgres::shown(&at.address);
+                let shown = postgres::redact_password(&at.address);
                 let reply = timeout(PATIENCE, remote(pair, at, to)).await;
                 if let Ok(Ok(_)) = &reply {
                     note(pair, Ok(()));
@@ -141,10 +141,10 @@ async fn ask_store(
 ) -> Option<Result<Swap>> {
     let (address, id) = (&at.address, pair.engine.aggregate().id().to_string());
     if postgres::is_database(address) {
-        return Some(postgres::ask(address, &id, to, first).await);
+        return Some(postgres::swap_register(address, &id, to, first).await);
     }
     if rados::is_pool(address) {
-        return Some(pair.rados.ask(address, &id, to, first).await);
+        return Some(pair.rados.swap_register(address, &id, to, first).await);
     }
     None
 }

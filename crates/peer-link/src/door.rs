@@ -24,14 +24,14 @@ pub struct Door(Mutex<Inside>);
 #[derive(Default)]
 struct Inside {
     /// From addresses without a known node, the oldest first.
-    strangers: VecDeque<Waiting>,
+    strangers: VecDeque<GuestEntry>,
     /// From addresses in `known`, the oldest first.
-    expected: VecDeque<Waiting>,
+    expected: VecDeque<GuestEntry>,
     /// Addresses from which a node has shown its certificate, the latest last.
     known: VecDeque<Address>,
 }
 
-struct Waiting {
+struct GuestEntry {
     from: Address,
     /// Notified when the connection has to close for another one.
     leave: Arc<Notify>,
@@ -56,7 +56,7 @@ impl Door {
         if list.len() >= NODE_STRANGERS {
             give_way(list);
         }
-        list.push_back(Waiting {
+        list.push_back(GuestEntry {
             from,
             leave: Arc::clone(&leave),
         });
@@ -67,7 +67,7 @@ impl Door {
 }
 
 /// Closes the oldest connection of the address that has most.
-fn give_way(list: &mut VecDeque<Waiting>) {
+fn give_way(list: &mut VecDeque<GuestEntry>) {
     let mut counts: HashMap<Address, usize> = HashMap::new();
     for waiting in &*list {
         *counts.entry(waiting.from).or_default() += 1;

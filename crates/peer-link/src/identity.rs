@@ -103,7 +103,7 @@ impl Identity {
     ///
     /// # Errors
     /// Certificate and key do not belong together.
-    pub fn server(&self, known: Known) -> Result<Arc<ServerConfig>> {
+    pub fn server(&self, known: AdmittedCertificates) -> Result<Arc<ServerConfig>> {
         self.serves(known).map(Arc::new)
     }
 
@@ -113,7 +113,7 @@ impl Identity {
     /// # Errors
     /// Certificate and key do not belong together.
     pub fn offering(&self, protocol: &[u8]) -> Result<Arc<ServerConfig>> {
-        let mut config = self.serves(Known::Anyone)?;
+        let mut config = self.serves(AdmittedCertificates::Anyone)?;
         config.alpn_protocols = vec![protocol.to_vec()];
         Ok(Arc::new(config))
     }
@@ -123,7 +123,7 @@ impl Identity {
     /// # Errors
     /// Certificate and key do not belong together.
     pub fn client(&self, fingerprint: &str) -> Result<Arc<ClientConfig>> {
-        let known = Known::These(vec![fingerprint.to_owned()]);
+        let known = AdmittedCertificates::These(vec![fingerprint.to_owned()]);
         self.connects(known).map(Arc::new)
     }
 
@@ -132,12 +132,12 @@ impl Identity {
     /// # Errors
     /// Certificate and key do not belong together.
     pub fn joining(&self, protocol: &[u8]) -> Result<Arc<ClientConfig>> {
-        let mut config = self.connects(Known::Anyone)?;
+        let mut config = self.connects(AdmittedCertificates::Anyone)?;
         config.alpn_protocols = vec![protocol.to_vec()];
         Ok(Arc::new(config))
     }
 
-    fn serves(&self, known: Known) -> Result<ServerConfig> {
+    fn serves(&self, known: AdmittedCertificates) -> Result<ServerConfig> {
         let config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_client_cert_verifier(self.pinned(known))
@@ -145,7 +145,7 @@ impl Identity {
         Ok(config)
     }
 
-    fn connects(&self, known: Known) -> Result<ClientConfig> {
+    fn connects(&self, known: AdmittedCertificates) -> Result<ClientConfig> {
         let config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .dangerous()
@@ -154,15 +154,15 @@ impl Identity {
         Ok(config)
     }
 
-    fn pinned(&self, known: Known) -> Arc<Pinned> {
+    fn pinned(&self, known: AdmittedCertificates) -> Arc<PinnedVerifier> {
         let provider = Arc::clone(&self.provider);
-        Arc::new(Pinned { known, provider })
+        Arc::new(PinnedVerifier { known, provider })
     }
 }
 
 #[derive(Debug)]
-struct Pinned {
-    known: Known,
+struct PinnedVerifier {
+    known: AdmittedCertificates,
     provider: Arc<CryptoProvider>,
 }
 
@@ -173,7 +173,7 @@ pub trait Fingerprints: Send + Sync {
 }
 
 /// Certificates that are admitted.
-pub enum Known {
+pub enum AdmittedCertificates {
     /// A fixed list.
     These(Vec<String>),
     /// A list that changes while connections are accepted.
@@ -182,23 +182,23 @@ pub enum Known {
     Anyone,
 }
 
-impl std::fmt::Debug for Known {
+impl std::fmt::Debug for AdmittedCertificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Known::These(_) => "These",
-            Known::Any(_) => "Any",
-            Known::Anyone => "Anyone",
+            AdmittedCertificates::These(_) => "These",
+            AdmittedCertificates::Any(_) => "Any",
+            AdmittedCertificates::Anyone => "Anyone",
         })
     }
 }
 
-impl Pinned {
+impl PinnedVerifier {
     fn check(&self, shown: &CertificateDer<'_>) -> Result<(), rustls::Error> {
         let print = fingerprint(shown);
         let known = match &self.known {
-            Known::These(these) => these.contains(&print),
-            Known::Any(peers) => peers.contain(&print),
-            Known::Anyone => true,
+            AdmittedCertificates::These(these) => these.contains(&print),
+            AdmittedCertificates::Any(peers) => peers.contain(&print),
+            AdmittedCertificates::Anyone => true,
         };
         match known {
             true => Ok(()),
@@ -228,7 +228,7 @@ fn no_tls12<T>() -> Result<T, rustls::Error> {
     Err(rustls::Error::General("TLS 1.2 is not spoken".to_owned()))
 }
 
-impl ServerCertVerifier for Pinned {
+impl ServerCertVerifier for PinnedVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -264,7 +264,7 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-impl ClientCertVerifier for Pinned {
+impl ClientCertVerifier for PinnedVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

@@ -69,7 +69,7 @@ impl Channel {
     ///
     /// # Errors
     /// The handshake is not over.
-    pub fn of<Data>(
+    pub fn from_connection<Data>(
         connection: &ConnectionCommon<Data>,
         joins: String,
         offers: String,

@@ -11,7 +11,7 @@ use crate::meter::Nanos;
 
 /// A request that waits.
 #[derive(Debug)]
-pub(crate) struct Waiting<T> {
+pub(crate) struct QueuedRequest<T> {
     pub(crate) flow: u64,
     pub(crate) bytes: u64,
     pub(crate) since: Nanos,
@@ -20,7 +20,7 @@ pub(crate) struct Waiting<T> {
 
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
-    flows: BTreeMap<u64, VecDeque<Waiting<T>>>,
+    flows: BTreeMap<u64, VecDeque<QueuedRequest<T>>>,
     /// Flows that have requests, the next one first.
     turns: VecDeque<u64>,
 }
@@ -39,7 +39,7 @@ impl<T> Queue<T> {
         self.turns.is_empty()
     }
 
-    pub(crate) fn push(&mut self, waiting: Waiting<T>) {
+    pub(crate) fn push(&mut self, waiting: QueuedRequest<T>) {
         let flow = self.flows.entry(waiting.flow).or_default();
         if flow.is_empty() {
             self.turns.push_back(waiting.flow);
@@ -47,7 +47,7 @@ impl<T> Queue<T> {
         flow.push_back(waiting);
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Waiting<T>> {
+    pub(crate) fn pop(&mut self) -> Option<QueuedRequest<T>> {
         let turn = self.turns.pop_front()?;
         let flow = self.flows.get_mut(&turn)?;
         let waiting = flow.pop_front()?;
@@ -65,7 +65,7 @@ impl<T> Queue<T> {
     }
 
     /// Removes all requests of a flow, because its connection is closed.
-    pub(crate) fn remove_flow(&mut self, flow: u64) -> VecDeque<Waiting<T>> {
+    pub(crate) fn remove_flow(&mut self, flow: u64) -> VecDeque<QueuedRequest<T>> {
         let gone = self.flows.remove(&flow).unwrap_or_default();
         self.turns.retain(|turn| *turn != flow);
         gone

@@ -35,9 +35,9 @@ use weir_base::{invariant, less};
 
 use crate::limits::{Direction, Limits, Metadata, Meters};
 use crate::meter::Nanos;
-use crate::queue::{Queue, Waiting};
+use crate::queue::{Queue, QueuedRequest};
 
-pub use bound::{Bound, LEVELS};
+pub use bound::{LEVELS, LimitDelays};
 
 /// An instant later than any other: never ready.
 const NEVER: Nanos = Nanos::MAX;
@@ -66,7 +66,7 @@ pub struct NodeId {
 
 /// Result of submitting a request.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Submitted<T> {
+pub enum SubmitOutcome<T> {
     /// All limits allow it now; it has been charged.
     Start(T),
     /// The request waits; [`Shaper::release`] will return it.
@@ -77,7 +77,7 @@ pub enum Submitted<T> {
 
 /// A waiting request that was removed from the tree.
 #[derive(Debug)]
-pub struct Evicted<T> {
+pub struct EvictedRequest<T> {
     /// The leaf at which it waited.
     pub node: NodeId,
     /// The connection that it came from.
@@ -141,7 +141,7 @@ impl Usage {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Readiness {
     Idle,
     Later(Nanos),
     Ready { tag: u128, due: Option<Nanos> },
@@ -168,7 +168,7 @@ struct Node<T> {
     /// Virtual time of this node's children: the tag of the one served last.
     vtime: u128,
     ready_at: [Nanos; 2],
-    place: [Place; 2],
+    place: [Readiness; 2],
     kids: [Kids; 2],
     queue: [Queue<T>; 2],
     /// Cost released from each of a leaf's queues; the one with less is served next.
@@ -176,7 +176,7 @@ struct Node<T> {
     /// Time, by direction, from which the waiting at a leaf has not been counted in `bound`.
     held_since: [Nanos; 2],
     /// Causes of waiting; `None` for a node at which nothing had to wait.
-    bound: Option<Box<Bound>>,
+    bound: Option<Box<LimitDelays>>,
     usage: Usage,
 }
 
@@ -232,7 +232,7 @@ impl<T> Shaper<T> {
             tag: 0,
             vtime: 0,
             ready_at: [NEVER; 2],
-            place: [Place::Idle; 2],
+            place: [Readiness::Idle; 2],
             kids: Default::default(),
             queue: Default::default(),
             served: [0; 2],
@@ -253,14 +253,14 @@ impl<T> Shaper<T> {
 
     /// Removes a node with its subtree, and returns the requests that waited there. The root cannot
     /// be removed.
-    pub fn remove(&mut self, id: NodeId, now: Nanos) -> Vec<Evicted<T>> {
+    pub fn remove(&mut self, id: NodeId, now: Nanos) -> Vec<EvictedRequest<T>> {
         let mut evicted = Vec::new();
         let Some(parent) = self.get(id).and_then(|node| node.parent) else {
             return evicted;
         };
         let inside = |shaper: &Self, mut at: u32| {
             while at != id.index {
-                match shaper.at(at).and_then(|node| node.parent) {
+                match shaper.node_at(at).and_then(|node| node.parent) {
                     Some(up) => at = up,
                     None => return false,
                 }
@@ -272,7 +272,7 @@ impl<T> Shaper<T> {
         let gone: Vec<u32> = match self.get(id).is_some_and(|node| node.children == 0) {
             true => vec![id.index],
             false => (0..self.nodes.len() as u32)
-                .filter(|at| self.at(*at).is_some() && inside(self, *at))
+                .filter(|at| self.node_at(*at).is_some() && inside(self, *at))
                 .collect(),
         };
         self.unplace(id.index);
@@ -306,7 +306,7 @@ impl<T> Shaper<T> {
     }
 
     /// Removes the requests of one connection that wait at a leaf.
-    pub fn remove_flow(&mut self, id: NodeId, flow: u64, now: Nanos) -> Vec<Evicted<T>> {
+    pub fn remove_flow(&mut self, id: NodeId, flow: u64, now: Nanos) -> Vec<EvictedRequest<T>> {
         let mut evicted = Vec::new();
         let Some(node) = self.get_mut(id) else {
             return evicted;
@@ -398,7 +398,7 @@ impl<T> Shaper<T> {
             return false;
         }
         let mut at = Some(id.index);
-        while let Some(node) = at.and_then(|at| self.at(at)) {
+        while let Some(node) = at.and_then(|at| self.node_at(at)) {
             if !node.meters.has_room(now, direction, bytes, ops) {
                 return false;
             }
@@ -447,12 +447,12 @@ impl<T> Shaper<T> {
         bytes: u64,
         now: Nanos,
         payload: T,
-    ) -> Submitted<T> {
+    ) -> SubmitOutcome<T> {
         if self.get(id).is_none_or(|node| node.children > 0) {
-            return Submitted::Refused(payload);
+            return SubmitOutcome::Refused(payload);
         }
         if self.try_start(id, direction, bytes, now) {
-            return Submitted::Start(payload);
+            return SubmitOutcome::Start(payload);
         }
         if let Some(node) = self.at_mut(id.index) {
             let at = direction as usize;
@@ -462,7 +462,7 @@ impl<T> Shaper<T> {
                 if queue.is_empty() {
                     *since = now;
                 }
-                queue.push(Waiting {
+                queue.push(QueuedRequest {
                     flow,
                     bytes,
                     since: now,
@@ -472,7 +472,7 @@ impl<T> Shaper<T> {
         }
         self.refresh(id.index, now);
         self.count(id.index, |usage| usage.enter(direction, bytes));
-        Submitted::Queued
+        SubmitOutcome::Queued
     }
 
     /// Returns the next request that may start at `now`, charged. Call it until it returns `None`.
@@ -502,7 +502,7 @@ impl<T> Shaper<T> {
     /// Returns the time at which [`Shaper::release`] will next have a request; `None` while nothing
     /// waits.
     pub fn next_release(&self) -> Option<Nanos> {
-        let at = self.at(ROOT)?.ready_at.iter().copied().min()?;
+        let at = self.node_at(ROOT)?.ready_at.iter().copied().min()?;
         (at != NEVER).then_some(at)
     }
 
@@ -510,7 +510,7 @@ impl<T> Shaper<T> {
     /// meanwhile may change it, so it is only a hint for choosing the core that releases: the
     /// connection's.
     pub fn next_flow(&self) -> Option<u64> {
-        let mut node = self.at(ROOT)?;
+        let mut node = self.node_at(ROOT)?;
         while node.children > 0 {
             let ready = node.kids.iter().filter_map(|kids| kids.ready.first());
             let child = match ready.min() {
@@ -520,7 +520,7 @@ impl<T> Shaper<T> {
                     later.min()?.1
                 }
             };
-            node = self.at(child)?;
+            node = self.node_at(child)?;
         }
         let queues = node.queue.iter().zip(node.served);
         let waiting = queues.filter_map(|(queue, served)| Some((served, queue.turn()?)));
@@ -589,14 +589,14 @@ impl<T> Shaper<T> {
             return false;
         }
         if self
-            .at(leaf)
+            .node_at(leaf)
             .and_then(|node| node.queue.get(direction as usize))
             .is_none_or(|queue| !queue.is_empty())
         {
             return false;
         }
         let mut at = Some(leaf);
-        while let Some(node) = at.and_then(|at| self.at(at)) {
+        while let Some(node) = at.and_then(|at| self.node_at(at)) {
             if !node.meters.has_room(now, direction, 0, 0) {
                 return false;
             }
@@ -610,7 +610,7 @@ impl<T> Shaper<T> {
         let mut at = ROOT;
         let mut open = self.open(ROOT, [true; 2], now);
         loop {
-            if self.at(at)?.children == 0 {
+            if self.node_at(at)?.children == 0 {
                 return Some((at, self.leaf_turn(at, open)?));
             }
             self.advance(at, now);
@@ -621,14 +621,14 @@ impl<T> Shaper<T> {
 
     /// Returns the directions in which a node is ready, among those in which its parent is.
     fn open(&self, at: u32, above: [bool; 2], now: Nanos) -> [bool; 2] {
-        let ready_at = self.at(at).map_or([NEVER; 2], |node| node.ready_at);
+        let ready_at = self.node_at(at).map_or([NEVER; 2], |node| node.ready_at);
         std::array::from_fn(|dir| {
             above.get(dir) == Some(&true) && ready_at.get(dir).is_some_and(|ready| *ready <= now)
         })
     }
 
     fn leaf_turn(&self, leaf: u32, open: [bool; 2]) -> Option<Direction> {
-        let node = self.at(leaf)?;
+        let node = self.node_at(leaf)?;
         let may = |dir: &Direction| open.get(*dir as usize) == Some(&true);
         Direction::ALL
             .into_iter()
@@ -641,7 +641,7 @@ impl<T> Shaper<T> {
         for dir in 0..2 {
             loop {
                 let first = self
-                    .at(at)
+                    .node_at(at)
                     .and_then(|node| node.kids.get(dir))
                     .and_then(|kids| kids.later.first().copied());
                 match first {
@@ -653,7 +653,7 @@ impl<T> Shaper<T> {
     }
 
     fn choose(&self, at: u32, open: [bool; 2], now: Nanos) -> Option<u32> {
-        let node = self.at(at)?;
+        let node = self.node_at(at)?;
         let kids = || {
             node.kids
                 .iter()
@@ -723,7 +723,7 @@ impl<T> Shaper<T> {
         };
         // The recursion is as deep as the tree: a few levels.
         let above = self.charge_path(parent, direction, bytes, now);
-        let vtime = self.at(parent).map_or(0, |above| above.vtime);
+        let vtime = self.node_at(parent).map_or(0, |above| above.vtime);
         let start = tag.max(vtime);
         if let Some(above) = self.at_mut(parent) {
             above.vtime = start;
@@ -739,7 +739,7 @@ impl<T> Shaper<T> {
         // Requests are counted after they are queued and before they are removed.
         let none =
             |node: &Node<T>| node.usage.waiting() == 0 && node.queue.iter().all(Queue::is_empty);
-        if self.next_release().is_none() && self.at(from).is_none_or(none) {
+        if self.next_release().is_none() && self.node_at(from).is_none_or(none) {
             // Nothing waits anywhere.
             return;
         }
@@ -777,12 +777,12 @@ impl<T> Shaper<T> {
 
     /// Inserts a node at its place among its siblings.
     fn place(&mut self, index: u32, now: Nanos) {
-        let Some(parent) = self.at(index).and_then(|node| node.parent) else {
+        let Some(parent) = self.node_at(index).and_then(|node| node.parent) else {
             // The root has no siblings.
             return;
         };
         let before = self.unplace(index);
-        let vtime = self.at(parent).map_or(0, |node| node.vtime);
+        let vtime = self.node_at(parent).map_or(0, |node| node.vtime);
         let Some(node) = self.at_mut(index) else {
             invariant!(false, "node {index} was there just now");
             return;
@@ -790,16 +790,16 @@ impl<T> Shaper<T> {
         let is_ready = node.ready_at.iter().any(|ready| *ready <= now);
         let was_ready = before
             .iter()
-            .any(|place| matches!(place, Place::Ready { .. }));
+            .any(|place| matches!(place, Readiness::Ready { .. }));
         if is_ready && !was_ready {
             // Time in which the node could not have been served gives no credit.
             node.tag = node.tag.max(vtime);
         }
         let (tag, due) = (node.tag, node.meters.due_at());
         node.place = node.ready_at.map(|ready| match ready {
-            NEVER => Place::Idle,
-            ready if ready <= now => Place::Ready { tag, due },
-            ready => Place::Later(ready),
+            NEVER => Readiness::Idle,
+            ready if ready <= now => Readiness::Ready { tag, due },
+            ready => Readiness::Later(ready),
         });
         let place = node.place;
         let Some(above) = self.at_mut(parent) else {
@@ -808,11 +808,11 @@ impl<T> Shaper<T> {
         };
         for (kids, place) in above.kids.iter_mut().zip(place) {
             match place {
-                Place::Idle => {}
-                Place::Later(time) => {
+                Readiness::Idle => {}
+                Readiness::Later(time) => {
                     kids.later.insert((time, index));
                 }
-                Place::Ready { tag, due } => {
+                Readiness::Ready { tag, due } => {
                     kids.ready.insert((tag, index));
                     if let Some(due) = due {
                         kids.due.insert((due, index));
@@ -823,21 +823,21 @@ impl<T> Shaper<T> {
     }
 
     /// Removes a node from its parent's sets, and returns its former places.
-    fn unplace(&mut self, index: u32) -> [Place; 2] {
+    fn unplace(&mut self, index: u32) -> [Readiness; 2] {
         let Some(node) = self.at_mut(index) else {
-            return [Place::Idle; 2];
+            return [Readiness::Idle; 2];
         };
-        let places = std::mem::replace(&mut node.place, [Place::Idle; 2]);
+        let places = std::mem::replace(&mut node.place, [Readiness::Idle; 2]);
         let Some(above) = node.parent.and_then(|parent| self.at_mut(parent)) else {
             return places;
         };
         for (kids, place) in above.kids.iter_mut().zip(places) {
             match place {
-                Place::Idle => {}
-                Place::Later(time) => {
+                Readiness::Idle => {}
+                Readiness::Later(time) => {
                     kids.later.remove(&(time, index));
                 }
-                Place::Ready { tag, due } => {
+                Readiness::Ready { tag, due } => {
                     kids.ready.remove(&(tag, index));
                     if let Some(due) = due {
                         kids.due.remove(&(due, index));
@@ -856,7 +856,7 @@ impl<T> Shaper<T> {
         }
     }
 
-    fn at(&self, index: u32) -> Option<&Node<T>> {
+    fn node_at(&self, index: u32) -> Option<&Node<T>> {
         self.nodes.get(index as usize)?.as_ref()
     }
 
@@ -865,7 +865,7 @@ impl<T> Shaper<T> {
     }
 
     fn get(&self, id: NodeId) -> Option<&Node<T>> {
-        self.at(id.index).filter(|node| node.stamp == id.stamp)
+        self.node_at(id.index).filter(|node| node.stamp == id.stamp)
     }
 
     fn get_mut(&mut self, id: NodeId) -> Option<&mut Node<T>> {
@@ -873,14 +873,14 @@ impl<T> Shaper<T> {
     }
 }
 
-fn evict<T>(node: NodeId, direction: Direction, waiting: Waiting<T>) -> Evicted<T> {
-    let Waiting {
+fn evict<T>(node: NodeId, direction: Direction, waiting: QueuedRequest<T>) -> EvictedRequest<T> {
+    let QueuedRequest {
         flow,
         bytes,
         payload,
         ..
     } = waiting;
-    Evicted {
+    EvictedRequest {
         node,
         flow,
         direction,

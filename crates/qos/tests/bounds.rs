@@ -21,7 +21,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use weir_qos::{Direction, Limits, Metadata, Meter, Nanos, NodeId, Rate, Shaper, Submitted};
+use weir_qos::{Direction, Limits, Metadata, Meter, Nanos, NodeId, Rate, Shaper, SubmitOutcome};
 
 const SECOND: Nanos = 1_000_000_000;
 const HOUR: Nanos = 3600 * SECOND;
@@ -174,19 +174,19 @@ struct Lease {
 }
 
 #[derive(Clone, Copy)]
-struct Asked {
+struct ClientRequest {
     client: usize,
     bytes: u64,
 }
 
 struct World {
-    shaper: Shaper<Asked>,
+    shaper: Shaper<ClientRequest>,
     nodes: Vec<Node>,
     clients: Vec<Client>,
     now: Nanos,
     slack: Nanos,
     serial: u64,
-    arrivals: BTreeMap<(Nanos, u64), Asked>,
+    arrivals: BTreeMap<(Nanos, u64), ClientRequest>,
     waiting: BTreeMap<usize, usize>,
     /// Leases by client. None while anything waits.
     leases: BTreeMap<usize, Lease>,
@@ -246,16 +246,16 @@ impl World {
         let depth = client.depth;
         self.clients.push(client);
         for _ in 0..depth {
-            self.ask(at, self.now);
+            self.schedule_request(at, self.now);
         }
     }
 
-    fn ask(&mut self, client: usize, at: Nanos) {
+    fn schedule_request(&mut self, client: usize, at: Nanos) {
         let sizes = &self.clients[client].sizes;
         let bytes = sizes[self.serial as usize % sizes.len()];
         self.serial += 1;
         self.arrivals
-            .insert((at, self.serial), Asked { client, bytes });
+            .insert((at, self.serial), ClientRequest { client, bytes });
     }
 
     /// Calls `what` with each bucket of a client's path and the units that requests and bytes count
@@ -283,7 +283,7 @@ impl World {
     }
 
     /// Notes the start of a request that the shaper has admitted by itself.
-    fn started(&mut self, asked: Asked) {
+    fn started(&mut self, asked: ClientRequest) {
         let now = self.now;
         self.tell(asked.client, 1, asked.bytes, |bucket, _, units| {
             assert!(bucket.allows(now), "a limit was exceeded: {bucket:?}");
@@ -292,8 +292,8 @@ impl World {
         self.goes_on(asked);
     }
 
-    fn goes_on(&mut self, asked: Asked) {
-        let Asked { client, bytes } = asked;
+    fn goes_on(&mut self, asked: ClientRequest) {
+        let ClientRequest { client, bytes } = asked;
         let Client {
             node,
             direction,
@@ -302,7 +302,7 @@ impl World {
             ..
         } = self.clients[client];
         self.starts.push((self.now, client, bytes));
-        self.ask(client, self.now + think.max(1));
+        self.schedule_request(client, self.now + think.max(1));
         if short > 0 && self.serial % short == 0 {
             let (now, back) = (self.now, bytes / 2);
             self.count_leases();
@@ -317,8 +317,8 @@ impl World {
     }
 
     /// Starts a request under a reservation: an outstanding one, or one made now with others.
-    fn starts_ahead(&mut self, asked: Asked) -> bool {
-        let Asked { client, bytes } = asked;
+    fn starts_ahead(&mut self, asked: ClientRequest) -> bool {
+        let ClientRequest { client, bytes } = asked;
         let (now, until) = (self.now, self.now + LIFE);
         let goes_in =
             |lease: &Lease| now <= lease.until && lease.left.0 > 0 && lease.left.1 >= bytes;
@@ -405,7 +405,7 @@ impl World {
     }
 
     /// Submits a request: it starts, or waits.
-    fn comes(&mut self, asked: Asked) {
+    fn comes(&mut self, asked: ClientRequest) {
         let now = self.now;
         self.end_leases(|lease| lease.until < now);
         if self.starts_ahead(asked) {
@@ -426,9 +426,9 @@ impl World {
             .shaper
             .submit(id, flow, direction, asked.bytes, now, asked)
         {
-            Submitted::Start(asked) => self.started(asked),
-            Submitted::Queued => *self.waiting.entry(asked.client).or_default() += 1,
-            Submitted::Refused(_) => panic!("refused"),
+            SubmitOutcome::Start(asked) => self.started(asked),
+            SubmitOutcome::Queued => *self.waiting.entry(asked.client).or_default() += 1,
+            SubmitOutcome::Refused(_) => panic!("refused"),
         }
     }
 
@@ -711,13 +711,13 @@ fn exact(rate: u64, sizes: &[u64], span: Nanos) {
     while now < span {
         let bytes = sizes[n % sizes.len()];
         match shaper.submit(leaf, 0, Direction::Write, bytes, now, ()) {
-            Submitted::Start(()) => {}
-            Submitted::Queued => {
+            SubmitOutcome::Start(()) => {}
+            SubmitOutcome::Queued => {
                 // Up to 61 µs late.
                 now = shaper.next_release().unwrap() + n as u64 % 61_000;
                 assert!(shaper.release(now).is_some());
             }
-            Submitted::Refused(()) => panic!("refused"),
+            SubmitOutcome::Refused(()) => panic!("refused"),
         }
         (sum, n) = (sum + u128::from(bytes), n + 1);
     }

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use weir_qos::{Direction, Limits, Metadata, Nanos, NodeId, Rate, Shaper, Submitted};
+use weir_qos::{Direction, Limits, Metadata, Nanos, NodeId, Rate, Shaper, SubmitOutcome};
 
 const SECOND: Nanos = 1_000_000_000;
 const MIB: u64 = 1 << 20;
@@ -112,9 +112,9 @@ impl Run {
                     self.now,
                     client,
                 ) {
-                    Submitted::Start(client) => self.started(client),
-                    Submitted::Queued => {}
-                    Submitted::Refused(_) => panic!("refused"),
+                    SubmitOutcome::Start(client) => self.started(client),
+                    SubmitOutcome::Queued => {}
+                    SubmitOutcome::Refused(_) => panic!("refused"),
                 }
             }
             if release.is_some_and(|at| at <= self.now) || self.slack == 0 {
@@ -425,12 +425,12 @@ fn a_refund_is_spent_again() {
     let mut moved = 0;
     while now < 20 * SECOND {
         match shaper.submit(leaves[0], 0, Direction::Read, 65536, now, 0) {
-            Submitted::Queued => {
+            SubmitOutcome::Queued => {
                 now = shaper.next_release().unwrap().max(now);
                 assert!(shaper.release(now).is_some());
             }
-            Submitted::Start(_) => {}
-            Submitted::Refused(_) => unreachable!(),
+            SubmitOutcome::Start(_) => {}
+            SubmitOutcome::Refused(_) => unreachable!(),
         }
         // Half of the requested bytes exist.
         shaper.refund(leaves[0], Direction::Read, 32768, now);
@@ -454,7 +454,7 @@ fn a_removed_node_hands_back_what_waited_and_leaves_nothing_behind() {
     assert_eq!(gone, [1, 3], "the first one had started");
     assert!(matches!(
         shaper.submit(leaves[0], 0, Direction::Read, 1, 0, 9),
-        Submitted::Refused(9)
+        SubmitOutcome::Refused(9)
     ));
     assert_eq!(shaper.remove_flow(leaves[1], 4, 0).len(), 1);
     let mut rest = Vec::new();

@@ -16,7 +16,7 @@ use weir_store::{AggregateDevices, Device, IoError, IoKind, StoreError};
 
 use crate::device::ObjectDevice;
 use crate::layout::{Kind, log_blocks};
-use crate::owner::{Claim, Ownership, Patience, Waiting, refuse};
+use crate::owner::{Claim, Ownership, Patience, StandbyObserver, refuse};
 use crate::process::Process;
 use crate::record::{IDENTITY, Identity, LENGTH, OWNER, Record};
 use crate::session::{self, Session};
@@ -30,17 +30,17 @@ const READ_TRIES: u32 = 5;
 
 /// Place of an aggregate: `rados:POOL/ID`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct RadosPlace {
     /// The pool.
     pub pool: String,
     /// Name of the aggregate in the pool: the namespace of its objects.
     pub id: String,
 }
 
-impl FromStr for Place {
+impl FromStr for RadosPlace {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Place, String> {
+    fn from_str(text: &str) -> Result<RadosPlace, String> {
         let wrong = || {
             format!(
                 "'{text}' is no aggregate: write rados:POOL/ID, with an ID of letters, digits, '-', '_' and '.', at most {MAX_NAME}"
@@ -57,7 +57,7 @@ impl FromStr for Place {
             && id.len() <= MAX_NAME
             && id.chars().all(named);
         match good {
-            true => Ok(Place {
+            true => Ok(RadosPlace {
                 pool: pool.to_owned(),
                 id: id.to_owned(),
             }),
@@ -66,7 +66,7 @@ impl FromStr for Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RadosPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rados:{}/{}", self.pool, self.id)
     }
@@ -83,7 +83,7 @@ pub struct Sizes {
 
 /// The objects of an aggregate, which this process does not own yet.
 #[derive(Clone)]
-pub struct Connected {
+pub struct AggregateObjects {
     name: String,
     /// For data.
     data: Arc<dyn Objects>,
@@ -91,12 +91,12 @@ pub struct Connected {
     control: Arc<dyn Objects>,
 }
 
-impl Connected {
+impl AggregateObjects {
     /// Connects to the cluster of an aggregate.
     ///
     /// # Errors
     /// As [`Cluster::connect`], and if there is no such pool.
-    pub fn connect(place: &Place, options: &Options) -> io::Result<Connected> {
+    pub fn connect(place: &RadosPlace, options: &Options) -> io::Result<AggregateObjects> {
         let cluster = Cluster::connect(options)?;
         let pool = |operations, bytes| {
             let bounds = Bounds { operations, bytes };
@@ -109,7 +109,7 @@ impl Connected {
                 io::Error::other(format!("cannot open the pool {}: {why}", place.pool))
             })
         };
-        Ok(Connected {
+        Ok(AggregateObjects {
             name: place.to_string(),
             data: Arc::new(pool(DATA_OPERATIONS, DATA_BYTES)?),
             control: Arc::new(pool(LOG_OPERATIONS, LOG_BYTES)?),
@@ -117,8 +117,8 @@ impl Connected {
     }
 
     /// Uses objects of another kind, such as simulated ones.
-    pub fn on(name: &str, data: Arc<dyn Objects>, control: Arc<dyn Objects>) -> Connected {
-        Connected {
+    pub fn on(name: &str, data: Arc<dyn Objects>, control: Arc<dyn Objects>) -> AggregateObjects {
+        AggregateObjects {
             name: name.to_owned(),
             data,
             control,
@@ -145,7 +145,7 @@ impl Connected {
     /// aggregate.
     ///
     /// # Errors
-    /// As [`Connected::exists`].
+    /// As [`AggregateObjects::exists`].
     pub fn format(&self) -> Result<Option<AggregateFormat>, StoreError> {
         Ok(self.record()?.identity.map(|identity| identity.format()))
     }
@@ -153,7 +153,7 @@ impl Connected {
     /// Returns the identity of the aggregate; `None` if there is none.
     ///
     /// # Errors
-    /// As [`Connected::exists`].
+    /// As [`AggregateObjects::exists`].
     pub fn id(&self) -> Result<Option<AggregateId>, StoreError> {
         Ok(self.record()?.identity.and_then(|identity| identity.id()))
     }
@@ -193,7 +193,7 @@ impl Connected {
         sizes: Sizes,
         clock: &Arc<dyn Clock>,
         patience: &Patience<'_>,
-        waiting: Option<&Waiting<'_>>,
+        waiting: Option<&StandbyObserver<'_>>,
     ) -> Result<RadosAggregate, StoreError> {
         let segments = |record: &Record| {
             let identity = record.identity.as_ref();
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn places_are_parsed_strictly() {
-        let place: Place = "rados:weir/agg-1".parse().unwrap();
+        let place: RadosPlace = "rados:weir/agg-1".parse().unwrap();
         assert_eq!((&*place.pool, &*place.id), ("weir", "agg-1"));
         assert_eq!(place.to_string(), "rados:weir/agg-1");
         for wrong in [
@@ -356,7 +356,7 @@ mod tests {
             "weir/a",
             "rados:w\n/a",
         ] {
-            assert!(wrong.parse::<Place>().is_err(), "{wrong:?}");
+            assert!(wrong.parse::<RadosPlace>().is_err(), "{wrong:?}");
         }
     }
 

@@ -184,7 +184,7 @@ impl ObjectDevice {
             count,
             session: Arc::clone(&self.session),
             meter: Arc::clone(&self.meter),
-            begun: self.meter.now(),
+            begun: self.meter.current_nanos(),
             state: Mutex::new(State {
                 left: pieces,
                 failed: None,

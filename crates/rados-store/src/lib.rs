@@ -20,7 +20,7 @@
 //! **Reads.** A reply needs no write, so no guard refuses an old owner that answers reads from its
 //! memory. It may answer within [`LEASE`](weir_base::limits::rados::LEASE) of sending a touch that
 //! was accepted; a touch compares the epoch of `owner`. The new owner answers nothing before that
-//! lease is over ([`Ownership::settle`]).
+//! lease is over ([`Ownership::finish_takeover`]).
 //!
 //! **The log.** A segment is an object and no batch crosses a segment, so a batch is written as a
 //! whole or not at all. One batch is in flight at a time, so its guard costs nothing.
@@ -39,8 +39,8 @@ mod session;
 mod standbys;
 pub mod steps;
 
-pub use aggregate::{Connected, Place, RadosAggregate, Sizes};
-pub use owner::{Ownership, Patience, Seen, Waiting};
+pub use aggregate::{AggregateObjects, RadosAggregate, RadosPlace, Sizes};
+pub use owner::{OwnerState, Ownership, Patience, StandbyObserver};
 pub use process::Process;
 pub use record::{Epoch, Identity, LOCK, OWNER, Record};
 pub use session::Session;

@@ -10,7 +10,7 @@ use weir_base::Clock;
 use weir_base::limits::rados::{
     BLOCKLIST_RETRY, EXPIRY, LEASE, LEASE_WAIT, LOOK_PERIOD, SILENCE, SPACE_PERIOD, TOUCH_PERIOD,
 };
-use weir_mirror::owner::{self as rules, Found, Loss, OwnerAction, OwnerTiming};
+use weir_mirror::owner::{self as rules, Loss, ObservedOwner, OwnerAction, OwnerTiming};
 use weir_rados::Objects;
 use weir_store::StoreError;
 
@@ -49,12 +49,12 @@ pub struct Claim<'a> {
     pub clock: &'a Arc<dyn Clock>,
     pub patience: &'a Patience<'a>,
     /// Given if this process waits while another one owns the aggregate.
-    pub waiting: Option<&'a Waiting<'a>>,
+    pub waiting: Option<&'a StandbyObserver<'a>>,
 }
 
 /// State of an aggregate that a standby waits for.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct OwnerState {
     /// Process that owns the aggregate, or owned it last; `None` if that ended properly.
     pub owner: Option<Process>,
     /// The owner's epoch; `None` if the aggregate does not exist.
@@ -64,7 +64,7 @@ pub struct Seen {
 }
 
 /// Receives what a standby has seen, after each look. Returns false to end the wait.
-pub type Waiting<'a> = dyn Fn(&Seen) -> bool + 'a;
+pub type StandbyObserver<'a> = dyn Fn(&OwnerState) -> bool + 'a;
 
 /// Ownership of an aggregate. Keeps touching it until it is dropped, which gives the aggregate up.
 pub struct Ownership {
@@ -138,7 +138,7 @@ impl Ownership {
 
     /// Notes that everything that earlier owners acknowledged has been read, and waits until no
     /// reply of theirs can leave any more. Nothing may be answered before.
-    pub fn settle(&self, patience: &Patience<'_>) {
+    pub fn finish_takeover(&self, patience: &Patience<'_>) {
         self.session.advance(|owner, _| owner.replayed());
         let from = self.session.replies_from();
         // Saturates: it may be over.
@@ -380,7 +380,7 @@ impl Claim<'_> {
                     }
                     _ => {}
                 }
-                let now = seen.insert(Seen {
+                let now = seen.insert(OwnerState {
                     owner: found.described.then_some(process),
                     epoch: found.epoch,
                     fault: None,
@@ -392,7 +392,7 @@ impl Claim<'_> {
     }
 
     /// Reports what a standby has seen.
-    fn wait(&self, seen: &Seen) -> Result<(), StoreError> {
+    fn wait(&self, seen: &OwnerState) -> Result<(), StoreError> {
         match self.waiting.is_none_or(|waiting| waiting(seen)) {
             true => Ok(()),
             false => Err(refuse(self.name, "this server does not stand by any more")),
@@ -401,7 +401,10 @@ impl Claim<'_> {
 
     /// Reads the record and the lock. A standby that has seen the aggregate looks again after a
     /// failure: the cluster may be out of reach for a while.
-    fn look_patiently(&self, seen: &mut Option<Seen>) -> Result<(Record, Found), StoreError> {
+    fn look_patiently(
+        &self,
+        seen: &mut Option<OwnerState>,
+    ) -> Result<(Record, ObservedOwner), StoreError> {
         loop {
             let error = match self.look() {
                 Ok(found) => return Ok(found),
@@ -426,7 +429,7 @@ impl Claim<'_> {
     ///
     /// # Errors
     /// The step that failed, and the cluster's error.
-    fn look(&self) -> Result<(Record, Found), (&'static str, io::Error)> {
+    fn look(&self) -> Result<(Record, ObservedOwner), (&'static str, io::Error)> {
         let record = Record::read(&**self.objects).map_err(|e| ("read the owner's record", e))?;
         let holders = match self.objects.holders(OWNER, LOCK) {
             // There is no record yet.
@@ -434,7 +437,7 @@ impl Claim<'_> {
             holders => holders.map_err(|e| ("read who holds the lock", e))?,
         };
         let locks = holders.iter().map(|h| steps::cookie_epoch(&h.cookie));
-        let found = Found {
+        let found = ObservedOwner {
             epoch: record.epoch.map(|epoch| epoch.0),
             touch: record.touch,
             described: !record.holder.is_empty(),

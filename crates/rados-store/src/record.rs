@@ -85,7 +85,7 @@ impl Identity {
 
     /// Returns the format, compared with this program's.
     pub fn format(&self) -> AggregateFormat {
-        AggregateFormat::of(self.features.clone())
+        AggregateFormat::from_features(self.features.clone())
     }
 
     /// Parses the attribute.

@@ -25,7 +25,7 @@ const UNKNOWN: u64 = u64::MAX;
 type OnLoss = Box<dyn FnOnce(Loss, &str) + Send>;
 type OnRenewal = Box<dyn Fn(Duration) + Send + Sync>;
 /// A write of data that waits for the blocklist.
-type Deferred = Box<dyn FnOnce(io::Result<()>) + Send>;
+type DeferredWrite = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 #[derive(Default)]
 struct Renewal {
@@ -50,7 +50,7 @@ pub struct Session {
     /// True once data may be written.
     admits_data: AtomicBool,
     /// Writes of data that wait; `None` once they need not wait, or will not happen.
-    deferred: Mutex<Option<Vec<Deferred>>>,
+    deferred: Mutex<Option<Vec<DeferredWrite>>>,
     /// Blocks that the pool can still take above its floor.
     free: AtomicU64,
     /// Process for which this one ends; empty if it ends for none.

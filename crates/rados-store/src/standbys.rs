@@ -98,7 +98,7 @@ struct Own {
     slot: Option<usize>,
 }
 
-struct Shared {
+struct WorkerState {
     name: String,
     objects: Arc<dyn Objects>,
     clock: Arc<dyn Clock>,
@@ -112,7 +112,7 @@ struct Shared {
 
 /// Watches the standbys of an aggregate until it is dropped, and is one of them if it has to be.
 pub struct Standbys {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerState>,
     watching: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
@@ -141,7 +141,7 @@ impl Standbys {
         clock: &Arc<dyn Clock>,
         process: &Process,
     ) -> io::Result<Standbys> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WorkerState {
             name: name.to_owned(),
             objects: Arc::clone(objects),
             clock: Arc::clone(clock),
@@ -178,7 +178,7 @@ impl Standbys {
     pub fn join(&self) {
         let entry = Entry {
             process: self.shared.process.clone(),
-            since: self.shared.clock.now().secs,
+            since: self.shared.clock.current_time().secs,
             beat: 0,
         };
         *self.shared.own.lock() = Some(Own { entry, slot: None });
@@ -220,7 +220,7 @@ impl Drop for Standbys {
     }
 }
 
-impl Shared {
+impl WorkerState {
     /// Reads all objects, and counts up in this process's own.
     fn round(&self) -> io::Result<()> {
         for number in 0..STANDBYS_MAX {

@@ -41,7 +41,7 @@ impl Drop for Cluster {
     }
 }
 
-fn named(error: &io::Error, what: &str) -> io::Error {
+fn add_context(error: &io::Error, what: &str) -> io::Error {
     // The code stays readable in the text; the callers of these only report it.
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
@@ -58,7 +58,7 @@ impl Cluster {
         // SAFETY: the strings outlive the call; the handle is written on success.
         let made =
             unsafe { (library.create2)(&raw mut handle, c"ceph".as_ptr(), user.as_ptr(), 0) };
-        check(made).map_err(|e| named(&e, "cannot create a client of Ceph"))?;
+        check(made).map_err(|e| add_context(&e, "cannot create a client of Ceph"))?;
         let cluster = Cluster { library, handle };
         let conf = match &options.conf {
             Some(path) => Some(CString::new(path.as_os_str().as_bytes())?),
@@ -74,7 +74,7 @@ impl Cluster {
             },
             |path| path.display().to_string(),
         );
-        check(read).map_err(|e| named(&e, &format!("cannot read {place}")))?;
+        check(read).map_err(|e| add_context(&e, &format!("cannot read {place}")))?;
         let seconds = MONITOR_SECONDS.to_string();
         cluster.set("client_mount_timeout", &seconds)?;
         cluster.set("rados_mon_op_timeout", &seconds)?;
@@ -85,7 +85,7 @@ impl Cluster {
         // SAFETY: the handle is configured, and not connected yet.
         let connected = unsafe { (library.connect)(handle) };
         check(connected).map_err(|e| {
-            named(
+            add_context(
                 &e,
                 &format!(
                     "cannot connect to the cluster of {place} as {}",
@@ -100,8 +100,9 @@ impl Cluster {
         let (name, text) = (c_string(option)?, c_string(value)?);
         // SAFETY: the handle is not connected yet, and the strings outlive the call.
         let set = unsafe { (self.library.conf_set)(self.handle, name.as_ptr(), text.as_ptr()) };
-        check(set)
-            .map_err(|e| named(&e, &format!("cannot set Ceph's option {option} to {value}")))?;
+        check(set).map_err(|e| {
+            add_context(&e, &format!("cannot set Ceph's option {option} to {value}"))
+        })?;
         Ok(())
     }
 
@@ -146,7 +147,7 @@ impl Cluster {
     ///
     /// # Errors
     /// Those of the cluster; an answer that is not JSON.
-    pub fn ask(&self, command: &Value) -> io::Result<Value> {
+    pub fn send_mon_command(&self, command: &Value) -> io::Result<Value> {
         let command = c_string(&command.to_string())?;
         let mut commands = [command.as_ptr()];
         let (mut out, mut out_bytes) = (std::ptr::null_mut(), 0);

@@ -64,7 +64,7 @@ enum Call {
 
 /// Argument of a completion's callback.
 struct Context {
-    shared: Arc<Shared>,
+    shared: Arc<CallbackState>,
     /// Bytes counted in the window.
     bytes: usize,
     /// `None` once the result is reported.
@@ -72,7 +72,7 @@ struct Context {
 }
 
 /// State that callbacks use. Outlives the pool by the end of its last callback at most.
-struct Shared {
+struct CallbackState {
     library: &'static Library,
     context: Handle,
     window: Window<Request>,
@@ -80,13 +80,13 @@ struct Shared {
 
 // SAFETY: a `rados_ioctx_t` may be used by several threads at once if its settings stay as they
 // are, and nobody changes them after `Cluster::pool`.
-unsafe impl Send for Shared {}
+unsafe impl Send for CallbackState {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for CallbackState {}
 
 /// Objects of a pool in one namespace.
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<CallbackState>,
     /// Dropped last: the context is of this connection.
     cluster: Arc<Cluster>,
 }
@@ -101,7 +101,7 @@ impl Drop for Pool {
 
 /// Completes an operation. `argument` is a leaked [`Context`].
 unsafe extern "C" fn complete(completion: Handle, argument: *mut c_void) {
-    // SAFETY: `Shared::begin` leaked it for this one call.
+    // SAFETY: `CallbackState::begin` leaked it for this one call.
     let context = unsafe { Box::from_raw(argument.cast::<Context>()) };
     let library = context.shared.library;
     // SAFETY: the completion is complete, and released once.
@@ -138,7 +138,7 @@ fn text(bytes: &[u8]) -> *const c_char {
     bytes.as_ptr().cast()
 }
 
-impl Shared {
+impl CallbackState {
     fn submit(self: &Arc<Self>, request: Request, bytes: usize) {
         if let Some(request) = self.window.begin(request, bytes) {
             self.begin(request, bytes);
@@ -300,7 +300,7 @@ impl Shared {
 impl Pool {
     pub(crate) fn new(cluster: Arc<Cluster>, context: Handle, bounds: Bounds) -> Pool {
         Pool {
-            shared: Arc::new(Shared {
+            shared: Arc::new(CallbackState {
                 library: cluster.library(),
                 context,
                 window: Window::new(bounds),
@@ -488,7 +488,7 @@ impl Objects for Pool {
     fn space(&self) -> io::Result<PoolSpace> {
         let answer = self
             .cluster
-            .ask(&json!({"prefix": "df", "detail": "detail", "format": "json"}))?;
+            .send_mon_command(&json!({"prefix": "df", "detail": "detail", "format": "json"}))?;
         let number = self.number();
         let pools = answer.get("pools").and_then(|pools| pools.as_array());
         let mut pools = pools.into_iter().flatten();

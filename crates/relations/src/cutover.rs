@@ -23,7 +23,7 @@ use std::collections::HashMap;
 
 /// State of a move in the row of the source's volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Written {
+pub enum MoveState {
     /// The volume is copied, and the source serves it.
     #[default]
     Copying,
@@ -43,12 +43,12 @@ pub enum Departure {
         /// Monotonic time in milliseconds at which it serves again by itself.
         until_ms: u64,
     },
-    /// It is writing [`Written::HandedOver`] for this cut: the row may say either.
+    /// It is writing [`MoveState::HandedOver`] for this cut: the row may say either.
     Writing {
         /// Number of the cut.
         cut: u32,
     },
-    /// [`Written::HandedOver`] is in the row.
+    /// [`MoveState::HandedOver`] is in the row.
     HandedOver,
     /// The destination serves the volume.
     Left,
@@ -66,10 +66,10 @@ pub enum HandOver {
 
 impl Departure {
     /// Returns the state after a start of the source.
-    pub fn restarted(written: Written) -> Departure {
+    pub fn restarted(written: MoveState) -> Departure {
         match written {
-            Written::Copying => Departure::Serving,
-            Written::HandedOver => Departure::HandedOver,
+            MoveState::Copying => Departure::Serving,
+            MoveState::HandedOver => Departure::HandedOver,
         }
     }
 
@@ -116,14 +116,14 @@ impl Departure {
         }
     }
 
-    /// Takes note that the row says [`Written::HandedOver`].
+    /// Takes note that the row says [`MoveState::HandedOver`].
     pub fn written(&mut self) {
         if matches!(self, Departure::Writing { .. }) {
             *self = Departure::HandedOver;
         }
     }
 
-    /// Takes note that the row could not be written and says [`Written::Copying`].
+    /// Takes note that the row could not be written and says [`MoveState::Copying`].
     pub fn not_written(&mut self) {
         if matches!(self, Departure::Writing { .. }) {
             *self = Departure::Serving;
@@ -131,7 +131,7 @@ impl Departure {
     }
 
     /// Takes the decision of the destination. Returns true if it is news. Before the source serves
-    /// again, its row has to say [`Written::Copying`].
+    /// again, its row has to say [`MoveState::Copying`].
     pub fn decided(&mut self, arrived: bool) -> bool {
         let news = *self == Departure::HandedOver;
         if news {

@@ -213,7 +213,7 @@ pub const ABORTED: &str = "Transfer aborted.";
 
 /// A snapshot that a destination has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Copied {
+pub struct CopiedSnapshot {
     /// Name at the destination.
     pub name: String,
     /// Time at which it was taken at the source, seconds since 1970.
@@ -305,9 +305,9 @@ pub struct Relationship {
     /// Cause; `None` if healthy.
     pub unhealthy_reason: Option<String>,
     /// The newest snapshot that the destination holds.
-    pub newest: Option<Copied>,
+    pub newest: Option<CopiedSnapshot>,
     /// The snapshot that readers of the destination see.
-    pub exported: Option<Copied>,
+    pub exported: Option<CopiedSnapshot>,
     /// Attributes for the API of NetApp Volumes; `None` if the relationship was created through
     /// ONTAP's interfaces.
     pub note: Option<Note>,
@@ -359,7 +359,7 @@ impl Relationship {
     }
 }
 
-pub(crate) fn lag(state: MirrorState, newest: Option<&Copied>, now: i64) -> Option<u64> {
+pub(crate) fn lag(state: MirrorState, newest: Option<&CopiedSnapshot>, now: i64) -> Option<u64> {
     let newest = newest.filter(|_| state == MirrorState::Snapmirrored)?;
     Some(u64::try_from(now - newest.taken).unwrap_or(0))
 }

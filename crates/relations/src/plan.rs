@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::manager::{Job, Task};
 use crate::model::{SnapshotIdentity, TransferKind, VolumeUuid};
-use crate::retention::{self, ALL, Held, SM_CREATED};
+use crate::retention::{self, ALL, LabelledSnapshot, SM_CREATED};
 
 /// A snapshot, as one side describes it to the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,11 +121,11 @@ fn own<'s>(job: &Job, source: &'s Volume) -> Option<&'s Snapshot> {
 
 /// Returns the snapshots as the rules see them: only this relationship's own snapshots count as
 /// own.
-fn held(job: &Job, source: &Volume, snapshots: &[Snapshot]) -> Vec<Held> {
+fn held(job: &Job, source: &Volume, snapshots: &[Snapshot]) -> Vec<LabelledSnapshot> {
     let cascade = source.data_protection;
     snapshots
         .iter()
-        .map(|s| Held {
+        .map(|s| LabelledSnapshot {
             name: s.name.clone(),
             id: s.id,
             label: match s.label.as_str() {
@@ -143,11 +143,11 @@ fn held(job: &Job, source: &Volume, snapshots: &[Snapshot]) -> Vec<Held> {
 pub struct Plan {
     /// The newest common snapshot, to which the first difference applies; `None` if the destination
     /// is empty.
-    pub base: Option<Held>,
+    pub base: Option<LabelledSnapshot>,
     /// True if the destination has to be reverted to `base` first.
     pub back: bool,
     /// The snapshots to copy, oldest first.
-    pub copies: Vec<Held>,
+    pub copies: Vec<LabelledSnapshot>,
 }
 
 /// Returns true if the destination has to go back to `base`, the newest common snapshot.
@@ -157,11 +157,11 @@ pub struct Plan {
 fn goes_back(
     job: &Job,
     kind: TransferKind,
-    base: Option<&Held>,
+    base: Option<&LabelledSnapshot>,
     has_snapshots: bool,
     destination: &Volume,
 ) -> Result<bool, String> {
-    let is_seen = |held: &Held| destination.exported == Some(held.id);
+    let is_seen = |held: &LabelledSnapshot| destination.exported == Some(held.id);
     match (base, kind) {
         (None, _)
             if has_snapshots || kind == TransferKind::Update || kind == TransferKind::Resync =>
@@ -225,7 +225,7 @@ pub fn plan(
     };
     // A partial copy would replace a snapshot that was requested by name, or come after it.
     let begun = partial.filter(|_| job.source_snapshot.is_none());
-    let copies: Vec<Held> = newer
+    let copies: Vec<LabelledSnapshot> = newer
         .iter()
         .filter(|h| chosen.contains(&h.id) || begun == Some(h.id))
         .cloned()
@@ -262,9 +262,9 @@ pub fn let_go(job: &Job, source: &Volume, destination: &Volume) -> (Vec<String>,
     let from = held(job, source, &source.snapshots);
     let to = held(job, source, &destination.snapshots);
     let newest = retention::common(&from, &to).map(|held| held.id);
-    let spare = |held: &Held| Some(held.id) != newest;
-    let own = |held: &Held| held.name.starts_with(&prefix(&job.relationship));
-    let mut at_destination: Vec<&Held> = match job.task {
+    let spare = |held: &LabelledSnapshot| Some(held.id) != newest;
+    let own = |held: &LabelledSnapshot| held.name.starts_with(&prefix(&job.relationship));
+    let mut at_destination: Vec<&LabelledSnapshot> = match job.task {
         Task::Transfer(TransferKind::Restore) => Vec::new(),
         _ => {
             let mirrored = job.policy.rules.iter().any(|rule| rule.label == ALL);
@@ -276,7 +276,7 @@ pub fn let_go(job: &Job, source: &Volume, destination: &Volume) -> (Vec<String>,
     };
     // A snapshot that was requested by name remains after a successful transfer, whatever the rules
     // keep.
-    let named = |held: &&Held| job.source_snapshot.as_ref() == Some(&held.name);
+    let named = |held: &&LabelledSnapshot| job.source_snapshot.as_ref() == Some(&held.name);
     at_destination.retain(|held| !destination.needed.contains(&held.id) && !named(held));
     let mut at_destination: Vec<String> = at_destination.iter().map(|h| h.name.clone()).collect();
     at_destination.sort_unstable();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     fn names(plan: &Plan) -> Vec<&str> {
-        let short = |h: &Held| h.name.rfind('.').map_or(0, |at| at + 1);
+        let short = |h: &LabelledSnapshot| h.name.rfind('.').map_or(0, |at| at + 1);
         plan.copies.iter().map(|h| &h.name[short(h)..]).collect()
     }
 

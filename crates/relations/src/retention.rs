@@ -18,7 +18,7 @@ use crate::model::{Policy, Rule, SnapshotIdentity};
 
 /// A snapshot on either side.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct LabelledSnapshot {
     /// Name, the same on both sides.
     pub name: String,
     /// Identity, the same on both sides; distinguishes snapshots of the same name.
@@ -27,7 +27,7 @@ pub struct Held {
     pub label: Option<String>,
 }
 
-fn named_by(policy: &Policy, snapshot: &Held) -> bool {
+fn named_by(policy: &Policy, snapshot: &LabelledSnapshot) -> bool {
     policy
         .rules
         .iter()
@@ -35,14 +35,21 @@ fn named_by(policy: &Policy, snapshot: &Held) -> bool {
 }
 
 /// Returns the newest snapshot that both sides have. Both lists are oldest first.
-pub fn common<'h>(source: &'h [Held], destination: &[Held]) -> Option<&'h Held> {
+pub fn common<'h>(
+    source: &'h [LabelledSnapshot],
+    destination: &[LabelledSnapshot],
+) -> Option<&'h LabelledSnapshot> {
     let there: BTreeSet<SnapshotIdentity> = destination.iter().map(|held| held.id).collect();
     source.iter().rev().find(|held| there.contains(&held.id))
 }
 
 /// Returns the snapshots to copy, oldest first. `source` ends with the transfer's own snapshot if
 /// the policy requires one.
-pub fn to_copy<'h>(policy: &Policy, source: &'h [Held], destination: &[Held]) -> Vec<&'h Held> {
+pub fn to_copy<'h>(
+    policy: &Policy,
+    source: &'h [LabelledSnapshot],
+    destination: &[LabelledSnapshot],
+) -> Vec<&'h LabelledSnapshot> {
     let after = common(source, destination).map(|common| common.id);
     let from = source
         .iter()
@@ -58,9 +65,13 @@ pub fn takes_own(policy: &Policy) -> bool {
 }
 
 /// Returns a rule with `preserve` whose limit would be exceeded by `copies`.
-pub fn overfull<'p>(policy: &'p Policy, destination: &[Held], copies: &[Held]) -> Option<&'p Rule> {
-    let of = |held: &[Held], rule: &Rule| {
-        let named = |h: &&Held| rule.copies(h.label.as_deref());
+pub fn overfull<'p>(
+    policy: &'p Policy,
+    destination: &[LabelledSnapshot],
+    copies: &[LabelledSnapshot],
+) -> Option<&'p Rule> {
+    let of = |held: &[LabelledSnapshot], rule: &Rule| {
+        let named = |h: &&LabelledSnapshot| rule.copies(h.label.as_deref());
         held.iter().filter(named).count()
     };
     policy
@@ -74,14 +85,18 @@ pub fn overfull<'p>(policy: &'p Policy, destination: &[Held], copies: &[Held]) -
 }
 
 /// Returns the copies to delete, oldest first.
-pub fn to_drop<'h>(policy: &Policy, source: &[Held], destination: &'h [Held]) -> Vec<&'h Held> {
+pub fn to_drop<'h>(
+    policy: &Policy,
+    source: &[LabelledSnapshot],
+    destination: &'h [LabelledSnapshot],
+) -> Vec<&'h LabelledSnapshot> {
     let needed = common(source, destination).map(|held| held.id);
     let at_source: BTreeSet<SnapshotIdentity> = source.iter().map(|held| held.id).collect();
     let mirrors_all = policy.rules.iter().any(|rule| rule.label == ALL);
     let mut drop = BTreeSet::new();
     let rotates = |rule: &&Rule| rule.label != ALL && !rule.preserve;
     for rule in policy.rules.iter().filter(rotates) {
-        let of_rule: Vec<&Held> = destination
+        let of_rule: Vec<&LabelledSnapshot> = destination
             .iter()
             .filter(|held| held.label.as_deref() == Some(rule.label.as_str()))
             .collect();
@@ -92,14 +107,14 @@ pub fn to_drop<'h>(policy: &Policy, source: &[Held], destination: &'h [Held]) ->
     if mirrors_all {
         // A mirror of all snapshots has only those that the source has now. Own snapshots of
         // transfers are deleted by their transfers.
-        let theirs = |held: &Held| held.label.as_deref() == Some(SM_CREATED);
+        let theirs = |held: &LabelledSnapshot| held.label.as_deref() == Some(SM_CREATED);
         // Snapshots that the destination took itself are not copies.
-        let own = |held: &Held| {
+        let own = |held: &LabelledSnapshot| {
             let label = held.label.as_deref();
             let scheduled = |rule: &Rule| rule.schedule.is_some() && label == Some(&*rule.label);
             policy.rules.iter().any(scheduled)
         };
-        let at_source = |held: &Held| own(held) || at_source.contains(&held.id);
+        let at_source = |held: &LabelledSnapshot| own(held) || at_source.contains(&held.id);
         drop.retain(|id| {
             destination
                 .iter()
@@ -143,10 +158,10 @@ mod tests {
 
     /// Builds snapshots from names: `daily3` has the label `daily`, `2` has none, and `sm4` is a
     /// transfer's own.
-    fn held(names: &[&str]) -> Vec<Held> {
+    fn held(names: &[&str]) -> Vec<LabelledSnapshot> {
         let one = |name: &&str| {
             let label = name.trim_end_matches(|c: char| c.is_ascii_digit());
-            Held {
+            LabelledSnapshot {
                 name: (*name).to_owned(),
                 id: numbered(name.bytes().fold(0, |id, byte| id << 8 | u32::from(byte))),
                 label: match label {
@@ -159,7 +174,7 @@ mod tests {
         names.iter().map(one).collect()
     }
 
-    fn names(held: Vec<&Held>) -> Vec<&str> {
+    fn names(held: Vec<&LabelledSnapshot>) -> Vec<&str> {
         held.into_iter().map(|h| h.name.as_str()).collect()
     }
 
@@ -231,7 +246,7 @@ mod tests {
             Vec::<&str>::new()
         );
         let more = held(&["daily3", "weekly4"]);
-        let label = |there: &[Held], more: &[Held]| {
+        let label = |there: &[LabelledSnapshot], more: &[LabelledSnapshot]| {
             overfull(&vault, there, more).map(|rule| rule.label.clone())
         };
         assert_eq!(label(&there[..2], &more).as_deref(), Some("daily"));
@@ -281,15 +296,15 @@ mod tests {
             },
             ..numbered(0)
         };
-        let one = |id| Held {
+        let one = |id| LabelledSnapshot {
             name: "x".to_owned(),
             id,
             label: None,
         };
         for a in 1..8 {
             for b in (1..8).filter(|b| *b != a) {
-                let source: Vec<Held> = (1..12).map(|n| one(of(a, n, 5))).collect();
-                let own: Vec<Held> = (1..12).map(|n| one(of(b, n, 5))).collect();
+                let source: Vec<LabelledSnapshot> = (1..12).map(|n| one(of(a, n, 5))).collect();
+                let own: Vec<LabelledSnapshot> = (1..12).map(|n| one(of(b, n, 5))).collect();
                 assert_eq!(common(&source, &own), None);
             }
         }

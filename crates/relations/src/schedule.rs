@@ -45,7 +45,7 @@ pub struct Numbers(u64);
 
 impl Numbers {
     /// Returns the set of all numbers in `from ..= to`.
-    pub const fn all(from: u32, to: u32) -> Numbers {
+    pub const fn from_range(from: u32, to: u32) -> Numbers {
         let mut bits = 0;
         let mut at = from;
         while at <= to {
@@ -62,7 +62,11 @@ impl Numbers {
 
     /// Returns the set of a list's numbers; `None` if one is outside `from ..= to`, or the list is
     /// empty.
-    pub fn of(numbers: impl IntoIterator<Item = u32>, from: u32, to: u32) -> Option<Numbers> {
+    pub fn from_numbers(
+        numbers: impl IntoIterator<Item = u32>,
+        from: u32,
+        to: u32,
+    ) -> Option<Numbers> {
         let mut bits = 0;
         for number in numbers {
             if !(from..=to).contains(&number) || number > 63 {
@@ -94,17 +98,17 @@ impl Numbers {
             if low < from || high > to || low > high {
                 return None;
             }
-            bits |= Numbers::of((low..=high).step_by(step), from, to)?.0;
+            bits |= Numbers::from_numbers((low..=high).step_by(step), from, to)?.0;
         }
         Some(Numbers(bits))
     }
 
     /// Returns the numbers in ascending order.
     pub fn list(self) -> Vec<u32> {
-        (0..64).filter(|number| self.has(*number)).collect()
+        (0..64).filter(|number| self.contains(*number)).collect()
     }
 
-    fn has(self, number: u32) -> bool {
+    fn contains(self, number: u32) -> bool {
         number < 64 && self.0 >> number & 1 == 1
     }
 }
@@ -130,10 +134,10 @@ pub enum Schedule {
     },
 }
 
-const EVERY_DAY: Numbers = Numbers::all(1, 31);
-const EVERY_MONTH: Numbers = Numbers::all(1, 12);
-const EVERY_WEEKDAY: Numbers = Numbers::all(0, 6);
-const EVERY_HOUR: Numbers = Numbers::all(0, 23);
+const EVERY_DAY: Numbers = Numbers::from_range(1, 31);
+const EVERY_MONTH: Numbers = Numbers::from_range(1, 12);
+const EVERY_WEEKDAY: Numbers = Numbers::from_range(0, 6);
+const EVERY_HOUR: Numbers = Numbers::from_range(0, 23);
 
 impl Schedule {
     /// Returns the schedule for a minute of each hour.
@@ -215,7 +219,7 @@ impl Schedule {
         for ahead in 0..=FARTHEST_DAYS {
             let from = if ahead == 0 { minute } else { 0 };
             let found = (from..24 * 60)
-                .find(|m| hours.has((m / 60) as u32) && minutes.has((m % 60) as u32));
+                .find(|m| hours.contains((m / 60) as u32) && minutes.contains((m % 60) as u32));
             match found {
                 Some(found) if self.on_day(today) => {
                     return Some(((day + ahead) * 24 * 60 + found) * 60);
@@ -236,10 +240,10 @@ impl Schedule {
         else {
             return true;
         };
-        let in_month = days.has(day.day() as u32);
-        let in_week = weekdays.has(day.weekday().to_sunday_zero_offset() as u32);
+        let in_month = days.contains(day.day() as u32);
+        let in_week = weekdays.contains(day.weekday().to_sunday_zero_offset() as u32);
         let either = *days != EVERY_DAY && *weekdays != EVERY_WEEKDAY;
-        months.has(day.month() as u32)
+        months.contains(day.month() as u32)
             && if either {
                 in_month || in_week
             } else {
@@ -263,7 +267,7 @@ pub fn due(schedule: &Schedule, last: Option<i64>, since: i64, now: i64) -> bool
 }
 
 /// Returns the built-in schedules: ONTAP's name, the times, and ONTAP's description.
-pub fn named() -> Vec<(&'static str, Schedule, &'static str)> {
+pub fn built_in_schedules() -> Vec<(&'static str, Schedule, &'static str)> {
     vec![
         (
             "5min",
@@ -311,7 +315,13 @@ mod tests {
         let at = |day: i64, hour: i64, minute: i64| {
             Some(MIDNIGHT + day * DAY + hour * 3600 + minute * 60)
         };
-        let of = |name: &str| named().into_iter().find(|(n, ..)| *n == name).unwrap().1;
+        let of = |name: &str| {
+            built_in_schedules()
+                .into_iter()
+                .find(|(n, ..)| *n == name)
+                .unwrap()
+                .1
+        };
         assert_eq!(of("5min").next(NOW), at(0, 10, 45));
         assert_eq!(of("hourly").next(NOW), at(0, 11, 5));
         assert_eq!(of("8hour").next(NOW), at(0, 18, 15));

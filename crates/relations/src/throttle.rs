@@ -12,11 +12,11 @@
 //! transfer therefore never exceeds its limit, and short delays of the machine are made up for. A
 //! transfer that has to wait has used up its credit: the limit binds, and nothing else.
 //!
-//! Sans-I/O: a transfer asks for bytes before it moves them ([`Throttle::ask`]). It then proceeds,
-//! or waits until [`Throttle::release`] names it.
+//! Sans-I/O: a transfer asks for bytes before it moves them ([`Throttle::request_bytes`]). It then
+//! proceeds, or waits until [`Throttle::release`] names it.
 
 pub use weir_base::limits::replica::THROTTLE_PIECE as PIECE;
-use weir_qos::{Direction, Limits, Nanos, NodeId, Rate, Shaper, Submitted};
+use weir_qos::{Direction, Limits, Nanos, NodeId, Rate, Shaper, SubmitOutcome};
 
 /// Longest delay of a request that a transfer can make up for, and so its largest burst. On a
 /// machine of two cores that also compiles, runnable threads wait for some hundred milliseconds:
@@ -25,11 +25,11 @@ const BURST: Nanos = 2_000_000_000;
 
 /// A transfer's leaf in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place(NodeId);
+pub struct TransferLeaf(NodeId);
 
 /// Result of a request for bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum ThrottleOutcome {
     /// The bytes may be moved now.
     Go,
     /// Wait until [`Throttle::release`] names this place.
@@ -78,21 +78,26 @@ impl Throttle {
     }
 
     /// Adds a transfer with its own limit in KB/s. `None` as in [`Shaper::add`].
-    pub fn join(&mut self, kbs: Option<u64>) -> Option<Place> {
+    pub fn join(&mut self, kbs: Option<u64>) -> Option<TransferLeaf> {
         let place = self.shaper.add(self.shaper.root(), limits(kbs))?;
         self.fresh.push(place);
-        Some(Place(place))
+        Some(TransferLeaf(place))
     }
 
     /// Removes a transfer that has ended.
-    pub fn leave(&mut self, place: Place, now: Nanos) {
+    pub fn leave(&mut self, place: TransferLeaf, now: Nanos) {
         self.fresh.retain(|fresh| *fresh != place.0);
         self.active.retain(|active| *active != place.0);
         self.shaper.remove(place.0, now);
     }
 
     /// Asks to move `bytes`, [`PIECE`] at most. A place has at most one request at a time.
-    pub fn ask(&mut self, place: Place, bytes: u64, now: Nanos) -> Asked {
+    pub fn request_bytes(
+        &mut self,
+        place: TransferLeaf,
+        bytes: u64,
+        now: Nanos,
+    ) -> ThrottleOutcome {
         if let Some(at) = self.fresh.iter().position(|fresh| *fresh == place.0) {
             self.fresh.swap_remove(at);
             self.shaper.drain_credit(place.0, now);
@@ -105,15 +110,17 @@ impl Throttle {
             .shaper
             .submit(place.0, 0, Direction::Write, bytes, now, ())
         {
-            Submitted::Start(()) => Asked::Go,
-            Submitted::Queued => Asked::Wait,
-            Submitted::Refused(()) => Asked::Gone,
+            SubmitOutcome::Start(()) => ThrottleOutcome::Go,
+            SubmitOutcome::Queued => ThrottleOutcome::Wait,
+            SubmitOutcome::Refused(()) => ThrottleOutcome::Gone,
         }
     }
 
     /// Returns the next transfer that may proceed. Call it until it returns `None`.
-    pub fn release(&mut self, now: Nanos) -> Option<Place> {
-        self.shaper.release(now).map(|(node, ())| Place(node))
+    pub fn release(&mut self, now: Nanos) -> Option<TransferLeaf> {
+        self.shaper
+            .release(now)
+            .map(|(node, ())| TransferLeaf(node))
     }
 
     /// Returns the time at which to call [`Throttle::release`] next; `None` if no transfer waits.
@@ -123,7 +130,7 @@ impl Throttle {
 
     /// Returns true if the transfer waits for the global limit, false if for its own, and `None` if
     /// it does not wait.
-    pub fn bound_by_global(&self, place: Place) -> Option<bool> {
+    pub fn bound_by_global(&self, place: TransferLeaf) -> Option<bool> {
         let usage = self.shaper.usage(place.0)?;
         let holds = || self.shaper.waits_for(place.0, Direction::Write);
         (usage.waiting() > 0).then(|| holds().is_none_or(|(level, _)| level == 0))
@@ -140,12 +147,12 @@ mod tests {
     /// Runs all places at their full rate until `until`, and returns the bytes that each moved.
     fn run(
         throttle: &mut Throttle,
-        places: &[Place],
+        places: &[TransferLeaf],
         from: Nanos,
         until: Nanos,
-    ) -> BTreeMap<Place, u64> {
+    ) -> BTreeMap<TransferLeaf, u64> {
         let mut moved = BTreeMap::new();
-        let mut waiting: Vec<Place> = Vec::new();
+        let mut waiting: Vec<TransferLeaf> = Vec::new();
         let mut now = from;
         for place in places {
             waiting.push(*place);
@@ -153,7 +160,7 @@ mod tests {
         loop {
             for place in std::mem::take(&mut waiting) {
                 // Counts the requests admitted, however many are admitted at once.
-                while throttle.ask(place, PIECE, now) == Asked::Go {
+                while throttle.request_bytes(place, PIECE, now) == ThrottleOutcome::Go {
                     *moved.entry(place).or_insert(0) += PIECE;
                 }
             }
@@ -203,7 +210,7 @@ mod tests {
     /// its requests are late.
     fn run_with_stalls(
         throttle: &mut Throttle,
-        place: Place,
+        place: TransferLeaf,
         until: Nanos,
         stall: Nanos,
     ) -> (u64, usize) {
@@ -213,9 +220,9 @@ mod tests {
             if now % PERIOD >= PERIOD - stall {
                 now += PERIOD - now % PERIOD;
             }
-            match throttle.ask(place, PIECE, now) {
+            match throttle.request_bytes(place, PIECE, now) {
                 // Moving the bytes takes a moment.
-                Asked::Go => now += 1_000_000,
+                ThrottleOutcome::Go => now += 1_000_000,
                 _ => {
                     waits += 1;
                     now = now.max(throttle.next_release().unwrap());
@@ -251,7 +258,11 @@ mod tests {
         let mut throttle = Throttle::new(None);
         let a = throttle.join(Some(8192)).unwrap();
         for at in 0..1000 {
-            assert_eq!(throttle.ask(a, PIECE, at * 12_000_000), Asked::Go, "{at}");
+            assert_eq!(
+                throttle.request_bytes(a, PIECE, at * 12_000_000),
+                ThrottleOutcome::Go,
+                "{at}"
+            );
         }
     }
 
@@ -316,21 +327,27 @@ mod tests {
         );
         throttle.set_global(None, 60 * SECOND);
         while throttle.release(60 * SECOND).is_some() {}
-        assert_eq!(throttle.ask(a, 1 << 20, 60 * SECOND), Asked::Go);
-        assert_eq!(throttle.ask(a, 1 << 20, 60 * SECOND), Asked::Go);
+        assert_eq!(
+            throttle.request_bytes(a, 1 << 20, 60 * SECOND),
+            ThrottleOutcome::Go
+        );
+        assert_eq!(
+            throttle.request_bytes(a, 1 << 20, 60 * SECOND),
+            ThrottleOutcome::Go
+        );
     }
 
     #[test]
     fn whoever_leaves_holds_nobody_up() {
         let mut throttle = Throttle::new(Some(4));
         let (a, b) = (throttle.join(None).unwrap(), throttle.join(None).unwrap());
-        assert_eq!(throttle.ask(a, PIECE, 0), Asked::Go);
-        assert_eq!(throttle.ask(a, PIECE, 0), Asked::Wait);
+        assert_eq!(throttle.request_bytes(a, PIECE, 0), ThrottleOutcome::Go);
+        assert_eq!(throttle.request_bytes(a, PIECE, 0), ThrottleOutcome::Wait);
         assert_eq!(throttle.bound_by_global(a), Some(true));
         throttle.leave(a, 0);
         assert_eq!(throttle.next_release(), None);
-        assert_eq!(throttle.ask(a, PIECE, 0), Asked::Gone);
-        assert_eq!(throttle.ask(b, PIECE, 0), Asked::Wait);
-        assert_eq!(throttle.release(17 * SECOND), Some(Place(b.0)));
+        assert_eq!(throttle.request_bytes(a, PIECE, 0), ThrottleOutcome::Gone);
+        assert_eq!(throttle.request_bytes(b, PIECE, 0), ThrottleOutcome::Wait);
+        assert_eq!(throttle.release(17 * SECOND), Some(TransferLeaf(b.0)));
     }
 }

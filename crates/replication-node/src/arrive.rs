@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use weir_base::SnapshotIdentity;
 use weir_base::limits::replica::LINK_FAREWELL as FAREWELL;
-use weir_control::moves::{Departing, NotArrived, arriving_key};
-use weir_control::{Origin, Place};
+use weir_control::moves::{DepartingRows, NotArrived, arriving_key};
+use weir_control::{LocationName, Origin};
 use weir_relations::plan;
 use weir_transfer::progress::TransferError;
-use weir_transfer::receive::{Received, Receiver, Wanted};
-use weir_transfer::session::{Ask, Cut, Offer, Stays, Told};
+use weir_transfer::receive::{FrameEffect, Receiver, SnapshotRange};
+use weir_transfer::session::{Ask, Cut, Offer, PeerReply, Stays};
 use weir_volume::Volume;
 
 use super::limiter::Flow;
@@ -69,7 +69,7 @@ pub async fn answer(
     let told = match ask {
         Ask::Arrive(offer) => return run(service, link, peer, offer).await,
         Ask::Decide { place, attempt } => decide(service, peer, &place, attempt),
-        _ => Told::Refused("no volume moves over this connection".to_owned()),
+        _ => PeerReply::Refused("no volume moves over this connection".to_owned()),
     };
     link.tell(&told).await
 }
@@ -80,15 +80,15 @@ fn decide(
     peer: Option<&Peer>,
     place: &(String, String),
     attempt: u64,
-) -> Told {
+) -> PeerReply {
     let Some(moves) = service.moves.as_ref().filter(|_| is_server(peer)) else {
-        return Told::Refused("it is no server of this cluster".to_owned());
+        return PeerReply::Refused("it is no server of this cluster".to_owned());
     };
     let mut arrivals = moves.arrivals.lock();
     let arrived = service
         .control
-        .has_arrived(&Place::new(&place.0, &place.1), attempt);
-    Told::Decided(arrivals.decide(attempt, arrived))
+        .has_arrived(&LocationName::new(&place.0, &place.1), attempt);
+    PeerReply::Decided(arrivals.decide(attempt, arrived))
 }
 
 /// Gets a volume that is offered over `link`, which the source answers from then on.
@@ -100,21 +100,21 @@ async fn run(
 ) -> Result<(), LinkError> {
     let Some(moves) = service.moves.as_ref().filter(|_| is_server(peer)) else {
         let why = "it is no server of this cluster".to_owned();
-        return link.tell(&Told::Refused(why)).await;
+        return link.tell(&PeerReply::Refused(why)).await;
     };
-    let departing: Departing = match serde_json::from_str(&offer.departing) {
+    let departing: DepartingRows = match serde_json::from_str(&offer.departing) {
         Ok(departing) => departing,
-        Err(error) => return link.tell(&Told::Refused(error.to_string())).await,
+        Err(error) => return link.tell(&PeerReply::Refused(error.to_string())).await,
     };
     if let Err(refusal) = service
         .control
         .may_arrive(&departing, offer.pool.as_deref())
     {
-        return link.tell(&Told::Refused(refusal.message)).await;
+        return link.tell(&PeerReply::Refused(refusal.message)).await;
     }
     if !moves.receiving.lock().insert(offer.id) {
         let why = "an earlier connection for this move has not ended".to_owned();
-        return link.tell(&Told::Later(why)).await;
+        return link.tell(&PeerReply::Later(why)).await;
     }
     tracing::info!(volume = %departing.volume.name, "receiving a volume that moves here");
     let arrival = Arrival {
@@ -137,12 +137,12 @@ struct Arrival<'a> {
 
 impl Arrival<'_> {
     async fn receive(&self, link: &mut Link) -> Result<(), LinkError> {
-        link.tell(&Told::Done).await?;
+        link.tell(&PeerReply::Done).await?;
         let stop = match self.copy(link).await {
             Ok(()) => {
                 self.moves.arrived.fetch_add(1, Ordering::Relaxed);
                 // A source that does not hear of it asks.
-                let told = link.ask(&Ask::End(Ok(()))).await;
+                let told = link.request(&Ask::End(Ok(()))).await;
                 self.tidy();
                 self.service.adopt(&self.key).await;
                 return told.map(|_| ());
@@ -154,7 +154,7 @@ impl Arrival<'_> {
                 if matches!(stays, Stays::Refused(_)) {
                     self.drop_copy().await;
                 }
-                link.ask(&Ask::End(Err(stays))).await.map(|_| ())
+                link.request(&Ask::End(Err(stays))).await.map(|_| ())
             }
             // The user has ended the move.
             Stop::Link(LinkError::Refused(why)) => {
@@ -199,10 +199,10 @@ impl Arrival<'_> {
     async fn copy(&self, link: &mut Link) -> Result<(), Stop> {
         let (mut attempt, mut rounds) = (0, 0);
         while attempt < ATTEMPTS {
-            let began = self.service.now().ms;
+            let began = self.service.current_time().ms;
             self.round(link, None).await?;
             rounds += 1;
-            let took = self.service.now().ms.saturating_sub(began);
+            let took = self.service.current_time().ms.saturating_sub(began);
             if took > SHORT_MS && rounds < ROUNDS {
                 continue;
             }
@@ -215,9 +215,9 @@ impl Arrival<'_> {
                 }
                 Err(stop) => return Err(stop),
             };
-            match link.ask(&Ask::HandOver { cut }).await {
-                Ok(Told::HandedOver(over)) => {
-                    let took = self.service.now().ms.saturating_sub(began);
+            match link.request(&Ask::HandOver { cut }).await {
+                Ok(PeerReply::HandedOver(over)) => {
+                    let took = self.service.current_time().ms.saturating_sub(began);
                     tracing::debug!(key = self.key, took, "got a volume handed over");
                     return self.arrive(over).await;
                 }
@@ -244,7 +244,7 @@ impl Arrival<'_> {
             attempt: hold.unwrap_or_default(),
             base,
         };
-        let Told::Cut(Cut { number, volume }) = link.ask(&ask).await? else {
+        let PeerReply::Cut(Cut { number, volume }) = link.request(&ask).await? else {
             return Err(later("the source gave another answer"));
         };
         let copy = self.prepare(&volume).await?;
@@ -320,15 +320,15 @@ impl Arrival<'_> {
             throttle: None,
             compress: false,
         };
-        link.ask(&send).await?;
-        let wanted = Wanted { base, target };
+        link.request(&send).await?;
+        let wanted = SnapshotRange { base, target };
         let mut receiver = Receiver::new(copy, wanted, self.service.nanos())?;
         let flow = self.service.incoming.join(None);
         receive(self.service, link, &mut receiver, &flow).await
     }
 
     /// Gives snapshots the names that they have at the source by now.
-    fn rename_snapshots(&self, departing: &Departing) -> Result<(), Stop> {
+    fn rename_snapshots(&self, departing: &DepartingRows) -> Result<(), Stop> {
         let copy = self.volume()?;
         for there in &departing.snapshots {
             let identity = there.engine.map(|engine| engine.identity);
@@ -343,7 +343,7 @@ impl Arrival<'_> {
 
     /// Makes the copy a volume of this aggregate: from the row on, clients find it here.
     async fn arrive(&self, over: weir_transfer::session::HandedOver) -> Result<(), Stop> {
-        let departing: Departing = serde_json::from_str(&over.departing).map_err(later)?;
+        let departing: DepartingRows = serde_json::from_str(&over.departing).map_err(later)?;
         let origin: Origin = serde_json::from_str(&over.origin).map_err(later)?;
         self.service.engine.break_off(&self.key).map_err(later)?;
         self.rename_snapshots(&departing)?;
@@ -386,13 +386,13 @@ async fn receive(
     loop {
         while let Some(frame) = link.incoming.frame().map_err(LinkError::from)? {
             let mut received = receiver.frame(&frame, &mut link.out, service.nanos());
-            while received == Ok(Received::Proving) {
+            while received == Ok(FrameEffect::Proving) {
                 received = receiver.prove(&mut link.out, service.nanos());
             }
             match received {
-                Ok(Received::Data(bytes)) => flow.take(bytes).await,
+                Ok(FrameEffect::Data(bytes)) => flow.take(bytes).await,
                 // Sent together with the next request, which always follows.
-                Ok(Received::Done { .. }) => return Ok(()),
+                Ok(FrameEffect::Done { .. }) => return Ok(()),
                 Ok(_) => {}
                 Err(error) => {
                     // Tells the other side the cause; the result makes no difference here.

@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use weir_base::limits::replica::PEER_IDLE as IDLE;
-use weir_control::{HandedOver, Moving, Origin, Volume};
+use weir_control::{HandedOver, Origin, Volume, VolumeMove};
 use weir_peer_link::stream;
 use weir_relations::cutover::{Decision, Departure, HandOver};
 use weir_relations::manager::Peer;
 use weir_relations::plan;
-use weir_transfer::session::{self, Ask, Cut, Named, Offer, Stays, Told};
+use weir_transfer::session::{self, Ask, Cut, Offer, PeerReply, PeerVolumeName, Stays};
 use weir_vfs::directory::Remote;
 use weir_volume::FsError;
 
@@ -69,7 +69,7 @@ struct Step<'m> {
     service: &'m Arc<Replication>,
     moves: &'m Moves,
     volume: &'m Arc<Volume>,
-    moving: &'m Moving,
+    moving: &'m VolumeMove,
 }
 
 impl Step<'_> {
@@ -139,7 +139,7 @@ impl Step<'_> {
         let place = &self.volume.name.place;
         let offer = Offer {
             id: self.moving.id,
-            volume: Named {
+            volume: PeerVolumeName {
                 vserver: place.project.to_string(),
                 volume: self.volume.name.id.to_string(),
             },
@@ -160,7 +160,7 @@ impl Step<'_> {
                     continue;
                 }
             };
-            match link.ask(&Ask::Arrive(offer.clone())).await {
+            match link.request(&Ask::Arrive(offer.clone())).await {
                 Ok(_) => return self.serve(link, remote).await,
                 Err(LinkError::Refused(why)) => {
                     refused.push(format!("aggregate {}: {why}", remote.aggregate));
@@ -218,7 +218,7 @@ impl Step<'_> {
                 self.drop_cuts(None, None);
                 self.service.adopt(&self.volume.key).await;
                 // The destination may be gone.
-                drop(link.tell(&Told::Refused(why)).await);
+                drop(link.tell(&PeerReply::Refused(why)).await);
                 return Ok(());
             }
             let told = match ask {
@@ -231,7 +231,7 @@ impl Step<'_> {
                 Ask::End(result) => {
                     let ended = self.end(result, remote).await;
                     // It asks for nothing more.
-                    drop(link.tell(&Told::Done).await);
+                    drop(link.tell(&PeerReply::Done).await);
                     return ended;
                 }
                 Ask::Send { .. } | Ask::Content { .. } => {
@@ -240,7 +240,7 @@ impl Step<'_> {
                         .map_err(lost)?;
                     continue;
                 }
-                _ => Told::Refused("no such request is part of a move".to_owned()),
+                _ => PeerReply::Refused("no such request is part of a move".to_owned()),
             };
             link.tell(&told).await.map_err(lost)?;
         }
@@ -257,14 +257,14 @@ impl Step<'_> {
     }
 
     /// Takes a snapshot; `hold`: holds requests first, at the attempt of this number.
-    fn cut(&self, hold: Option<u32>, base: Option<weir_base::SnapshotIdentity>) -> Told {
-        let later = |error: FsError| Told::Later(error.to_string());
+    fn cut(&self, hold: Option<u32>, base: Option<weir_base::SnapshotIdentity>) -> PeerReply {
+        let later = |error: FsError| PeerReply::Later(error.to_string());
         let key = &*self.volume.key;
         let engine = match self.service.engine_volume(key) {
             Ok(engine) => engine,
-            Err(why) => return Told::Refused(why.text),
+            Err(why) => return PeerReply::Refused(why.text),
         };
-        let began = self.service.now().ms;
+        let began = self.service.current_time().ms;
         if hold.is_some() {
             self.moves.vfs.relocations.hold(engine.id());
             if let Err(error) = self.service.engine.hold_changes(key) {
@@ -273,7 +273,7 @@ impl Step<'_> {
             }
         }
         let name = format!("{}{began}", self.prefix());
-        let number = match engine.snapshot_take(&name, LABEL, self.service.clock.now()) {
+        let number = match engine.snapshot_take(&name, LABEL, self.service.clock.current_time()) {
             Ok(number) => number,
             Err(error) => {
                 if hold.is_some() {
@@ -290,31 +290,33 @@ impl Step<'_> {
                 leaving.machine.hold(number, until)
             });
             if held != Some(true) {
-                return Told::Refused("the volume is handed over already".to_owned());
+                return PeerReply::Refused("the volume is handed over already".to_owned());
             }
         }
         self.drop_cuts(base, Some(number));
         let place = &self.volume.name.place;
         match self.service.describe(&place.project, &self.volume.name.id) {
-            Ok(volume) => Told::Cut(Cut {
+            Ok(volume) => PeerReply::Cut(Cut {
                 number,
                 volume: Box::new(plan::Volume {
                     needed: Vec::new(),
                     ..volume
                 }),
             }),
-            Err(why) => Told::Later(why.text),
+            Err(why) => PeerReply::Later(why.text),
         }
     }
 
     /// Lets the destination decide, if the cut is still held.
-    async fn hand_over(&self, cut: u32, remote: &Remote) -> Result<Told, Later> {
+    async fn hand_over(&self, cut: u32, remote: &Remote) -> Result<PeerReply, Later> {
         let key = self.volume.key.to_string();
         let answer = self
             .moves
             .with(&key, |leaving| leaving.machine.hand_over(cut));
         if answer != Some(HandOver::Write) {
-            return Ok(Told::Later("requests are not held any more".to_owned()));
+            return Ok(PeerReply::Later(
+                "requests are not held any more".to_owned(),
+            ));
         }
         let to = HandedOver {
             attempt: self.service.rng.next_u64(),
@@ -325,7 +327,7 @@ impl Step<'_> {
         match written.await? {
             Ok(departing) => {
                 self.moves.with(&key, |leaving| leaving.machine.written());
-                Ok(Told::HandedOver(session::HandedOver {
+                Ok(PeerReply::HandedOver(session::HandedOver {
                     attempt: to.attempt,
                     departing: encode(&departing)?,
                     origin: encode(&self.origin()?)?,
@@ -339,7 +341,7 @@ impl Step<'_> {
                 if let Some(volume) = volume {
                     self.service.release_volume(self.moves, &key, volume);
                 }
-                Ok(Told::Later(refusal.message))
+                Ok(PeerReply::Later(refusal.message))
             }
         }
     }
@@ -381,7 +383,7 @@ impl Step<'_> {
     /// Forwards clients to the aggregate that has the volume from now on.
     fn leave(&self, to: [u8; 16]) {
         let paths = self.volume.paths.iter().map(|path| format!("/{path}"));
-        let now = self.service.now().ms;
+        let now = self.service.current_time().ms;
         let left = self.moves.with(&self.volume.key, |leaving| {
             let news = leaving.machine.decided(true);
             let since = leaving.held_since_ms;
@@ -437,13 +439,15 @@ impl Step<'_> {
             place: Replication::place_of(self.volume),
             attempt: to.attempt,
         };
-        match link.ask(&ask).await {
-            Ok(Told::Decided(Decision::Arrived)) => {
+        match link.request(&ask).await {
+            Ok(PeerReply::Decided(Decision::Arrived)) => {
                 self.leave(to.to);
                 Ok(())
             }
-            Ok(Told::Decided(Decision::Refused)) => self.take_back().await,
-            Ok(Told::Decided(Decision::Pending)) => Err("the destination is deciding".to_owned()),
+            Ok(PeerReply::Decided(Decision::Refused)) => self.take_back().await,
+            Ok(PeerReply::Decided(Decision::Pending)) => {
+                Err("the destination is deciding".to_owned())
+            }
             Ok(_) => Err("the destination gave another answer".to_owned()),
             Err(error) => Err(format!("aggregate {}: {error}", remote.aggregate)),
         }

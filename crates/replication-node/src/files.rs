@@ -18,13 +18,13 @@ use weir_base::SnapshotIdentity;
 use weir_node::tree::{ARRIVING, Tree, dress, head, piece, sizes};
 use weir_relations::manager::{Done, Event, Failure, Progress, Step};
 use weir_relations::model::FileRestore;
-use weir_transfer::session::{Ask, Told};
+use weir_transfer::session::{Ask, PeerReply};
 use weir_transfer::wire::{self, Kind};
 use weir_vfs::claims::{self, Event::Entries, Event::Name};
 use weir_vfs::{FileId, Namespace};
 use weir_volume::{CreateHow, FileKind, FsError, SetAttr, Stability, Volume};
 
-use super::job::{Outcome, REPORT_MS, Transfer, dial, lasting, of, passing};
+use super::job::{Outcome, REPORT_MS, Transfer, dial, lasting, passing, volume_of_path};
 use super::limiter::Flow;
 use super::link::{Link, LinkError};
 use super::state::Replication;
@@ -101,13 +101,13 @@ pub async fn send(
         Ok(found) => found,
         Err(error) => {
             return link
-                .tell(&Told::Refused(format!("\"{path}\": {error}")))
+                .tell(&PeerReply::Refused(format!("\"{path}\": {error}")))
                 .await;
         }
     };
     let tree = Tree::of_snapshot(&view);
     let sizes: Vec<u64> = sizes(&head).collect();
-    link.tell(&Told::File(Box::new(head))).await?;
+    link.tell(&PeerReply::File(Box::new(head))).await?;
     let failed = |error: FsError| LinkError::Later(error.to_string());
     for (ino, size) in inodes.into_iter().zip(sizes) {
         let (mut hash, mut at) = (Hash::new(size), 0);
@@ -122,7 +122,7 @@ pub async fn send(
             flow.take(wire as u64).await;
             link.flush().await?;
         }
-        link.tell(&Told::FileEnd(hash.sum())).await?;
+        link.tell(&PeerReply::FileEnd(hash.sum())).await?;
     }
     Ok(())
 }
@@ -137,7 +137,7 @@ pub fn drop_arriving(service: &Replication, key: &str, relationship: &str, files
     let Ok(volume) = service.engine_volume(key) else {
         return;
     };
-    let tree = Tree::of(&volume, service.clock.now());
+    let tree = Tree::new(&volume, service.clock.current_time());
     for (n, wanted) in files.iter().enumerate() {
         let name = arriving(relationship, n);
         let gone = parent(tree, &wanted.destination)
@@ -160,7 +160,7 @@ impl Transfer<'_> {
                 job.destination
             )));
         }
-        let tree = Tree::of(&volume, service.clock.now());
+        let tree = Tree::new(&volume, service.clock.current_time());
         if !self.arrived.get() {
             self.fetch_all(tree).await?;
             service.engine.cp_now().map_err(passing)?;
@@ -217,7 +217,7 @@ impl Transfer<'_> {
                     .or_else(|| self.breaks(tree, there.ok()?.ino, Name))
             });
             match ticket {
-                Some(ticket) => ticket.over().await,
+                Some(ticket) => ticket.wait().await,
                 None => return,
             }
         }
@@ -262,13 +262,13 @@ impl Transfer<'_> {
     ) -> Outcome<()> {
         let job = self.job;
         let ask = Ask::File {
-            volume: of(&job.source),
+            volume: volume_of_path(&job.source),
             snapshot,
             path: wanted.source.clone(),
             throttle: job.throttle,
             compress: job.policy.compression,
         };
-        let Told::File(head) = link.ask(&ask).await? else {
+        let PeerReply::File(head) = link.request(&ask).await? else {
             return Err(passing("the source gave another answer"));
         };
         let at_destination = |error: FsError| at_destination(wanted, error);
@@ -317,7 +317,7 @@ impl Transfer<'_> {
         let (service, job) = (self.service, self.job);
         let at_destination = |error: FsError| at_destination(wanted, error);
         let flow = service.incoming.join(None);
-        let mut reported = service.now().ms;
+        let mut reported = service.current_time().ms;
         let said = loop {
             let (kind, payload, wire) = link.frame().await?;
             match (kind, payload.split_first_chunk()) {
@@ -343,14 +343,14 @@ impl Transfer<'_> {
                     flow.take(wire as u64).await;
                 }
                 (Kind::Control, _) => match weir_transfer::session::decode(&payload) {
-                    Ok(Told::FileEnd(sum)) => break sum,
+                    Ok(PeerReply::FileEnd(sum)) => break sum,
                     Ok(_) => return Err(passing("the source gave another answer")),
                     Err(why) => return Err(passing(why)),
                 },
                 _ => return Err(passing("the source sent a frame out of turn")),
             }
-            if service.now().ms >= reported + REPORT_MS {
-                reported = service.now().ms;
+            if service.current_time().ms >= reported + REPORT_MS {
+                reported = service.current_time().ms;
                 self.tell(Event::Progress(progress.clone()));
             }
         };

@@ -23,20 +23,20 @@ use weir_base::limits::replica::{LINK_FAREWELL as FAREWELL, LINK_PIPE as PIPE};
 use weir_control::rules::replication::offline;
 use weir_peer_link::stream;
 use weir_relations::manager::{
-    Done, Event, Failure, Job, Now, Progress, Reason, Refused, Task, looped,
+    Done, Event, Failure, Job, Now, Progress, Reason, Task, VerbRefusal, looped,
 };
-use weir_relations::model::{Copied, Path, TransferKind};
+use weir_relations::model::{CopiedSnapshot, Path, TransferKind};
 use weir_relations::plan::{self, Volume};
-use weir_relations::retention::Held;
+use weir_relations::retention::LabelledSnapshot;
 use weir_transfer::progress::{Difference, Phase, TransferError};
-use weir_transfer::receive::{Received, Receiver, Wanted};
-use weir_transfer::session::{Ask, Named, Told};
+use weir_transfer::receive::{FrameEffect, Receiver, SnapshotRange};
+use weir_transfer::session::{Ask, PeerReply, PeerVolumeName};
 use weir_transfer::wire::{self, Pace};
 use weir_volume::FsError;
 
-use super::limiter::{Bound, Flow};
+use super::limiter::{BindingLimit, Flow};
 use super::link::{Link, LinkError, Stream};
-use super::state::{Moved, Replication};
+use super::state::{Replication, TransferCounters};
 use super::{files, serve};
 
 /// Time limit of a handshake.
@@ -120,12 +120,12 @@ pub fn run(service: &Arc<Replication>, job: &Job, abort: watch::Receiver<bool>) 
 }
 
 /// Requests a peer's description of a volume.
-pub fn ask_peer(service: &Arc<Replication>, path: &Path) -> Result<Volume, Refused> {
-    let failed = |why: String| Refused::new(Reason::Failed, why);
+pub fn ask_peer(service: &Arc<Replication>, path: &Path) -> Result<Volume, VerbRefusal> {
+    let failed = |why: String| VerbRefusal::new(Reason::Failed, why);
     let asked = apart(async {
         let mut link = dial(service, path).await.map_err(said)?;
-        match link.ask(&Ask::Volume(of(path))).await {
-            Ok(Told::Volume(volume)) => Ok(Ok(*volume)),
+        match link.request(&Ask::Volume(volume_of_path(path))).await {
+            Ok(PeerReply::Volume(volume)) => Ok(Ok(*volume)),
             Ok(_) => Err("the peer gave another answer".to_owned()),
             Err(LinkError::Refused(why)) => Ok(Err(why)),
             Err(error) => Err(error.to_string()),
@@ -134,7 +134,7 @@ pub fn ask_peer(service: &Arc<Replication>, path: &Path) -> Result<Volume, Refus
     asked
         .and_then(|asked| asked)
         .map_err(failed)?
-        .map_err(|why| Refused::new(Reason::NotFound, why))
+        .map_err(|why| VerbRefusal::new(Reason::NotFound, why))
 }
 
 /// Waits for `work` on a separate thread, because the caller's may belong to a runtime already.
@@ -171,8 +171,8 @@ fn said(failure: Failure) -> String {
     }
 }
 
-pub(super) fn of(path: &Path) -> Named {
-    Named {
+pub(super) fn volume_of_path(path: &Path) -> PeerVolumeName {
+    PeerVolumeName {
         vserver: path.vserver.clone(),
         volume: path.volume.clone(),
     }
@@ -331,8 +331,8 @@ impl Transfer<'_> {
 
     pub(super) async fn source(&self, link: &mut Link) -> Outcome<Volume> {
         let source = &self.job.source;
-        match link.ask(&Ask::Volume(of(source))).await {
-            Ok(Told::Volume(volume)) => Ok(*volume),
+        match link.request(&Ask::Volume(volume_of_path(source))).await {
+            Ok(PeerReply::Volume(volume)) => Ok(*volume),
             Ok(_) => Err(passing("the source gave another answer")),
             Err(LinkError::Refused(why)) => Err(lasting(format!(
                 "Failed to find source volume \"{source}\": {why}"
@@ -355,9 +355,9 @@ impl Transfer<'_> {
             ));
         }
         if plan::must_take(job, &source) {
-            let name = plan::own_name(job, service.now().wall);
-            let volume = of(&job.source);
-            link.ask(&Ask::Take { volume, name }).await?;
+            let name = plan::own_name(job, service.current_time().wall);
+            let volume = volume_of_path(&job.source);
+            link.request(&Ask::Take { volume, name }).await?;
             source = self.source(&mut link).await?;
         }
         self.prepare(&source).await?;
@@ -392,18 +392,18 @@ impl Transfer<'_> {
             && let Some(newest) = destination.exported.filter(common)
         {
             let keep = Ask::Keep {
-                volume: of(&self.job.source),
+                volume: volume_of_path(&self.job.source),
                 relationship: self.job.relationship.clone(),
                 destination: self.job.destination.to_string(),
                 newest,
             };
-            link.ask(&keep).await?;
+            link.request(&keep).await?;
         }
         self.let_go(&mut link, &source, &destination).await?;
         let mut all = destination.snapshots.iter();
         let newest = all.find(|s| Some(s.id) == destination.exported);
         Ok(Done {
-            newest: newest.map(|s| Copied {
+            newest: newest.map(|s| CopiedSnapshot {
                 name: s.name.clone(),
                 taken: s.created,
                 id: s.id,
@@ -443,7 +443,7 @@ impl Transfer<'_> {
         self.service.adopt(&self.key).await;
         let at = volume.snapshot_with(id);
         let at = at.ok_or_else(|| passing("the snapshot is gone already"))?;
-        self.tell(Event::Snapshot(Copied {
+        self.tell(Event::Snapshot(CopiedSnapshot {
             name: at.name,
             taken: at.created.secs,
             id,
@@ -456,13 +456,13 @@ impl Transfer<'_> {
         &self,
         link: &mut Link,
         volume: &Arc<weir_volume::Volume>,
-        base: &Held,
+        base: &LabelledSnapshot,
     ) -> Outcome<()> {
         let ask = Ask::Content {
-            volume: of(&self.job.source),
+            volume: volume_of_path(&self.job.source),
             snapshot: base.id,
         };
-        let Told::Content(there) = link.ask(&ask).await? else {
+        let PeerReply::Content(there) = link.request(&ask).await? else {
             return Err(passing("the source gave another answer"));
         };
         let mut walk = volume.content_walk(base.id).map_err(passing)?;
@@ -520,11 +520,11 @@ impl Transfer<'_> {
             return Ok(());
         }
         let drop = Ask::Drop {
-            volume: of(&self.job.source),
+            volume: volume_of_path(&self.job.source),
             relationship: self.job.relationship.clone(),
             names: there,
         };
-        match link.ask(&drop).await {
+        match link.request(&drop).await {
             Ok(_) | Err(LinkError::Refused(_) | LinkError::Later(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -534,13 +534,13 @@ impl Transfer<'_> {
     async fn copy(
         &self,
         link: &mut Link,
-        base: Option<&Held>,
-        copy: &Held,
+        base: Option<&LabelledSnapshot>,
+        copy: &LabelledSnapshot,
         before: Before,
     ) -> Outcome<Before> {
         let (service, job) = (self.service, self.job);
         let send = Ask::Send {
-            volume: of(&job.source),
+            volume: volume_of_path(&job.source),
             relationship: job.relationship.clone(),
             destination: job.destination.to_string(),
             base: base.map(|base| base.id),
@@ -548,9 +548,9 @@ impl Transfer<'_> {
             throttle: job.throttle,
             compress: job.policy.compression,
         };
-        link.ask(&send).await?;
+        link.request(&send).await?;
         let volume = service.engine_volume(&self.key).map_err(passing)?;
-        let wanted = Wanted {
+        let wanted = SnapshotRange {
             base: base.map(|base| base.id),
             target: copy.id,
         };
@@ -564,12 +564,12 @@ impl Transfer<'_> {
             _ = abort.wait_for(|abort| *abort) => Err(Failure::Aborted),
             outcome = receive(service, link, &mut receiver, &flow, &mut report) => {
                 outcome.map_err(|why| match why {
-                    Ended::Different(found) => self.different(&found),
-                    Ended::Failed(failure) => failure,
+                    ReceiveError::Different(found) => self.different(&found),
+                    ReceiveError::Failed(failure) => failure,
                 })
             }
         };
-        report.now(&receiver, &flow, true);
+        report.report_progress(&receiver, &flow, true);
         if outcome == Err(Failure::Aborted) {
             receiver.abort(&mut link.out);
             let _ = tokio::time::timeout(FAREWELL / 2, link.flush()).await;
@@ -595,14 +595,14 @@ fn smaller(destination: &Volume, source: &Volume) -> bool {
 }
 
 /// Failure of receiving a snapshot.
-enum Ended {
+enum ReceiveError {
     Different(Difference),
     Failed(Failure),
 }
 
-impl From<LinkError> for Ended {
-    fn from(error: LinkError) -> Ended {
-        Ended::Failed(error.into())
+impl From<LinkError> for ReceiveError {
+    fn from(error: LinkError) -> ReceiveError {
+        ReceiveError::Failed(error.into())
     }
 }
 
@@ -613,30 +613,30 @@ async fn receive(
     receiver: &mut Receiver,
     flow: &Flow,
     report: &mut Report<'_>,
-) -> Result<(), Ended> {
+) -> Result<(), ReceiveError> {
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     loop {
         while let Some(frame) = link
             .incoming
             .frame()
-            .map_err(|e| Ended::Failed(of_wire(e)))?
+            .map_err(|e| ReceiveError::Failed(of_wire(e)))?
         {
             #[cfg(feature = "testing")]
             let frame = {
                 let mut frame = frame;
                 let passed = service.forger.lock().pass(&mut frame, receiver);
-                passed.map_err(|e| Ended::Failed(of_transfer(e)))?;
+                passed.map_err(|e| ReceiveError::Failed(of_transfer(e)))?;
                 frame
             };
             let mut received = receiver.frame(&frame, &mut link.out, service.nanos());
-            while received == Ok(Received::Proving) {
-                report.now(receiver, flow, false);
+            while received == Ok(FrameEffect::Proving) {
+                report.report_progress(receiver, flow, false);
                 // Lets an abort proceed.
                 tokio::task::yield_now().await;
                 received = receiver.prove(&mut link.out, service.nanos());
             }
             match received {
-                Ok(Received::Data(bytes)) => {
+                Ok(FrameEffect::Data(bytes)) => {
                     report.count(receiver);
                     let mut taken = pin!(flow.take(bytes));
                     // Under a tight throttle a transfer spends its time here.
@@ -646,24 +646,24 @@ async fn receive(
                             () = &mut taken => break,
                             _ = ticks.tick() => {
                                 receiver.tick(&mut link.out, service.nanos());
-                                report.now(receiver, flow, false);
+                                report.report_progress(receiver, flow, false);
                             }
                         }
                     }
                 }
                 // Sent together with the next request, which always follows.
-                Ok(Received::Done { .. }) => return Ok(()),
+                Ok(FrameEffect::Done { .. }) => return Ok(()),
                 Ok(_) => {}
                 Err(error) => {
                     // Tells the other side the cause; the result of that makes no difference here.
                     let _ = tokio::time::timeout(FAREWELL, link.flush()).await;
                     return Err(match error {
-                        TransferError::Different(found) => Ended::Different(found),
-                        error => Ended::Failed(of_transfer(error)),
+                        TransferError::Different(found) => ReceiveError::Different(found),
+                        error => ReceiveError::Failed(of_transfer(error)),
                     });
                 }
             }
-            report.now(receiver, flow, false);
+            report.report_progress(receiver, flow, false);
         }
         if !link.out.is_empty() {
             link.flush().await?;
@@ -673,7 +673,7 @@ async fn receive(
             filled = link.fill() => filled?,
             _ = ticks.tick() => {
                 receiver.tick(&mut link.out, service.nanos());
-                report.now(receiver, flow, false);
+                report.report_progress(receiver, flow, false);
             }
         }
     }
@@ -685,7 +685,7 @@ struct Report<'t> {
     before: Before,
     phase: Phase,
     last: u64,
-    moved: Arc<Moved>,
+    moved: Arc<TransferCounters>,
     /// Bytes of the snapshot, logical and on the wire, that are counted already or were received
     /// before a restart.
     counted: Option<(u64, u64)>,
@@ -706,10 +706,10 @@ impl<'t> Report<'t> {
         }
     }
 
-    fn at(&self, nanos: u64) -> Now {
+    fn time_at(&self, nanos: u64) -> Now {
         Now {
             ms: nanos / 1_000_000,
-            ..self.transfer.service.now()
+            ..self.transfer.service.current_time()
         }
     }
 
@@ -724,14 +724,14 @@ impl<'t> Report<'t> {
     }
 
     /// Reports progress if it is due, or if `last` says that receiving has ended.
-    fn now(&mut self, receiver: &Receiver, flow: &Flow, last: bool) {
+    fn report_progress(&mut self, receiver: &Receiver, flow: &Flow, last: bool) {
         let (service, job) = (self.transfer.service, self.transfer.job);
-        let now = service.now();
+        let now = service.current_time();
         let progress = receiver.progress();
         if self.phase < Phase::Data {
             if let Some(began) = progress.data_began {
                 self.phase = Phase::Data;
-                service.event_at(job.id, Event::Moving, self.at(began));
+                service.event_at(job.id, Event::Moving, self.time_at(began));
             }
         }
         let ended = progress
@@ -739,7 +739,7 @@ impl<'t> Report<'t> {
             .filter(|_| progress.phase >= Phase::Finalise);
         if let Some(ended) = ended.filter(|_| self.phase < Phase::Finalise) {
             self.phase = Phase::Finalise;
-            service.event_at(job.id, Event::Finalizing, self.at(ended));
+            service.event_at(job.id, Event::Finalizing, self.time_at(ended));
         }
         if !last && now.ms.saturating_sub(self.last) < REPORT_MS {
             return;
@@ -777,7 +777,7 @@ impl<'t> Report<'t> {
 /// Returns the limit that binds: this side's, or the one that the source reports.
 fn bound_by(flow: &Flow, receiver: &Receiver) -> Option<String> {
     let limit = match (flow.bound(), receiver.pace()) {
-        (Bound::Global, _) => "incoming",
+        (BindingLimit::Global, _) => "incoming",
         (_, Pace::Outgoing) => "outgoing",
         (_, Pace::Relationship) => "relationship",
         (_, Pace::Free) => return None,

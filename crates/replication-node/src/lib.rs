@@ -46,11 +46,11 @@ use tokio::sync::watch;
 use weir_base::{Clock, Rng};
 use weir_control::Control;
 use weir_relations::manager::{
-    Command, Entry, Event, Job, Preconditions, Reason, Refused, Relations, Side, Step, Take,
+    Command, Entry, Event, Job, Preconditions, Reason, Relations, Side, Step, Take, VerbRefusal,
 };
-use weir_relations::model::{Copied, MirrorState, Path};
+use weir_relations::model::{CopiedSnapshot, MirrorState, Path};
 use weir_relations::plan;
-use weir_relations::retention::Held;
+use weir_relations::retention::LabelledSnapshot;
 use weir_volume::{Engine, FsError};
 
 use limiter::Limiter;
@@ -60,7 +60,7 @@ use offers::Offers;
 pub use offers::PairingError;
 use peers::Peers;
 pub use state::Replication;
-use state::{AGAIN, Written};
+use state::{AGAIN, CommitNotifier};
 use weir_node::counters::Counters;
 
 /// Files of the data folder in which versions before the first release stored relationships and
@@ -180,16 +180,16 @@ impl Replication {
     fn drive(self: &Arc<Self>) {
         let mut ticked = None;
         while !self.stopping() {
-            let now = self.now();
+            let now = self.current_time();
             let posted = std::mem::take(&mut self.inbox.lock().steps);
-            let (mut steps, waiting): (Vec<Step>, Vec<Written>) = posted.into_iter().unzip();
+            let (mut steps, waiting): (Vec<Step>, Vec<CommitNotifier>) = posted.into_iter().unzip();
             let tick = u64::try_from(TICK.as_millis()).unwrap_or(u64::MAX);
             if ticked.is_none_or(|at| now.ms >= at + tick) {
                 ticked = Some(now.ms);
                 let view = self.control.view();
                 steps.extend(self.manager.lock().due(&view.relations, now));
             }
-            if !steps.is_empty() && !self.settle(&steps) {
+            if !steps.is_empty() && !self.commit_steps(&steps) {
                 return;
             }
             drop(waiting);
@@ -211,9 +211,9 @@ impl Replication {
 
     /// Writes events into the rows; retries while the catalog fails. Returns false if the server
     /// stops.
-    fn settle(&self, steps: &[Step]) -> bool {
+    fn commit_steps(&self, steps: &[Step]) -> bool {
         loop {
-            let written = self.runtime.block_on(self.control.settle(steps));
+            let written = self.runtime.block_on(self.control.record_steps(steps));
             let Err(why) = written else { return true };
             if self.stopping() {
                 return false;
@@ -265,7 +265,7 @@ impl Replication {
             let outcome = job::run(service, &job, aborted);
             if outcome.is_err() && !service.stopping() {
                 let rows = service.rows();
-                let entry = rows.named(&job.relationship);
+                let entry = rows.find_by_uuid(&job.relationship);
                 let steps = entry.map_or_else(Vec::new, |entry| service.unsaid(&rows, entry));
                 steps.into_iter().for_each(|step| service.happened(step));
             }
@@ -276,7 +276,7 @@ impl Replication {
             self.jobs.lock().remove(&id);
             let failure = weir_relations::manager::Failure::Retry(error.to_string());
             let ended = Event::Ended(Err(failure));
-            if let Some(step) = self.manager.lock().event(id, ended, self.now()) {
+            if let Some(step) = self.manager.lock().event(id, ended, self.current_time()) {
                 // This is the thread that writes steps into the rows.
                 drop(self.post(step));
             }
@@ -302,7 +302,7 @@ impl Replication {
         let newest = entry.newest.as_ref().map(|newest| newest.id);
         let said = entry.restore || entry.state == MirrorState::Snapmirrored;
         if newest != Some(seen.identity) || !said {
-            let copied = Copied {
+            let copied = CopiedSnapshot {
                 name: seen.name,
                 taken: seen.created.secs,
                 id: seen.identity,
@@ -343,7 +343,7 @@ impl Replication {
         let steps: Vec<Step> = all.flat_map(|entry| self.unsaid(&rows, entry)).collect();
         match steps.is_empty() {
             true => Ok(()),
-            false => Ok(self.runtime.block_on(self.control.settle(&steps))?),
+            false => Ok(self.runtime.block_on(self.control.record_steps(&steps))?),
         }
     }
 
@@ -368,7 +368,7 @@ impl Replication {
         if rule.preserve && of_rule(&volume).len() >= rule.keep as usize {
             tracing::warn!(destination = %to, label = %rule.label, "cannot take a scheduled snapshot of a copy: the rule preserves as many as it keeps");
         } else {
-            match volume.snapshot_take_of_copy(&take.name, &rule.label, self.clock.now()) {
+            match volume.snapshot_take_of_copy(&take.name, &rule.label, self.clock.current_time()) {
                 Ok(_) | Err(FsError::Exists) => {}
                 Err(FsError::Busy) => return,
                 Err(error) => {
@@ -428,7 +428,7 @@ impl Replication {
         source: Option<&Path>,
         destination: &Path,
     ) -> Preconditions {
-        let side = |told: Result<plan::Volume, Refused>| told.map(side).map_err(|r| r.text);
+        let side = |told: Result<plan::Volume, VerbRefusal>| told.map(side).map_err(|r| r.text);
         Preconditions {
             unique: u128::from(self.rng.next_u64()) << 64 | u128::from(self.rng.next_u64()),
             found: None,
@@ -444,7 +444,7 @@ impl Replication {
     }
 
     /// Returns the description of a volume of this node or of a peer.
-    fn look(self: &Arc<Self>, path: &Path) -> Result<plan::Volume, Refused> {
+    fn look(self: &Arc<Self>, path: &Path) -> Result<plan::Volume, VerbRefusal> {
         match path.cluster.is_empty() {
             true => self.describe(&path.vserver, &path.volume),
             false => job::ask_peer(self, path),
@@ -456,11 +456,11 @@ impl Replication {
     ///
     /// # Errors
     /// No node has it, or several have.
-    pub fn resolve(self: &Arc<Self>, shown: &Path) -> Result<Path, Refused> {
+    pub fn resolve(self: &Arc<Self>, shown: &Path) -> Result<Path, VerbRefusal> {
         if !shown.cluster.is_empty() {
             return match self.peers.get(&shown.cluster) {
                 Some(_) => Ok(shown.clone()),
-                None => Err(Refused::new(
+                None => Err(VerbRefusal::new(
                     Reason::NotFound,
                     format!("Cluster \"{}\" is not peered with this one.", shown.cluster),
                 )),
@@ -489,15 +489,15 @@ impl Replication {
         }
         match (found.pop(), found.is_empty(), silent.is_empty()) {
             (Some(path), true, _) => Ok(path),
-            (Some(_), false, _) => Err(Refused::new(
+            (Some(_), false, _) => Err(VerbRefusal::new(
                 Reason::Invalid,
                 format!("More than one peer has {shown}; name one: cluster://svm/volume."),
             )),
-            (None, _, true) => Err(Refused::new(
+            (None, _, true) => Err(VerbRefusal::new(
                 Reason::NotFound,
                 format!("Failed to find source volume \"{shown}\": {here}"),
             )),
-            (None, _, false) => Err(Refused::new(
+            (None, _, false) => Err(VerbRefusal::new(
                 Reason::Failed,
                 format!(
                     "Failed to find source volume \"{shown}\" on this cluster, and not all peers answer: {}",
@@ -509,7 +509,7 @@ impl Replication {
 }
 
 fn side(volume: plan::Volume) -> Side {
-    let held = |s: plan::Snapshot| Held {
+    let held = |s: plan::Snapshot| LabelledSnapshot {
         id: s.id,
         label: Some(s.label).filter(|label| !label.is_empty()),
         name: s.name,

@@ -14,7 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use weir_base::Clock;
-use weir_relations::throttle::{Asked, PIECE, Place, Throttle};
+use weir_relations::throttle::{PIECE, Throttle, ThrottleOutcome, TransferLeaf};
 
 /// Longest sleep, in case a clock stands still.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -27,13 +27,13 @@ pub struct Limiter {
 
 struct Inner {
     throttle: Throttle,
-    waiting: HashMap<Place, Arc<Notify>>,
-    released: HashSet<Place>,
+    waiting: HashMap<TransferLeaf, Arc<Notify>>,
+    released: HashSet<TransferLeaf>,
 }
 
 /// Limit that made a transfer wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum BindingLimit {
     /// None: it did not wait.
     Free,
     /// The transfer's own limit.
@@ -46,7 +46,7 @@ pub enum Bound {
 pub struct Flow {
     limiter: Arc<Limiter>,
     /// `None` if the throttle has no place for the transfer, which is then not limited.
-    place: Option<Place>,
+    place: Option<TransferLeaf>,
     bound: AtomicU8,
     waiting: AtomicBool,
 }
@@ -64,13 +64,13 @@ impl Limiter {
         })
     }
 
-    fn now(&self) -> u64 {
+    fn monotonic_nanos(&self) -> u64 {
         u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Changes the global limit in KB/s, at once; `None` is no limit.
     pub fn set_global(&self, kbs: Option<u64>) {
-        let now = self.now();
+        let now = self.monotonic_nanos();
         let mut inner = self.inner.lock();
         inner.throttle.set_global(kbs, now);
         inner.let_through(now);
@@ -103,12 +103,12 @@ impl Inner {
 }
 
 /// Removes a waiter from the list when dropped, however its wait ends.
-struct Waiting<'p> {
+struct WaiterGuard<'p> {
     flow: &'p Flow,
-    place: Place,
+    place: TransferLeaf,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         self.flow.waiting.store(false, Ordering::Relaxed);
         let mut inner = self.flow.limiter.inner.lock();
@@ -131,14 +131,14 @@ impl Flow {
         }
     }
 
-    async fn wait(&self, place: Place, bytes: u64) {
+    async fn wait(&self, place: TransferLeaf, bytes: u64) {
         let notify = Arc::new(Notify::new());
         {
-            let now = self.limiter.now();
+            let now = self.limiter.monotonic_nanos();
             let mut inner = self.limiter.inner.lock();
             // Transfers that are due have priority over this one.
             inner.let_through(now);
-            if inner.throttle.ask(place, bytes, now) != Asked::Wait {
+            if inner.throttle.request_bytes(place, bytes, now) != ThrottleOutcome::Wait {
                 return;
             }
             inner.waiting.insert(place, Arc::clone(&notify));
@@ -149,10 +149,10 @@ impl Flow {
             self.bound.store(bound, Ordering::Relaxed);
             self.waiting.store(true, Ordering::Relaxed);
         }
-        let _off_the_list = Waiting { flow: self, place };
+        let _off_the_list = WaiterGuard { flow: self, place };
         loop {
             let sleep = {
-                let now = self.limiter.now();
+                let now = self.limiter.monotonic_nanos();
                 let mut inner = self.limiter.inner.lock();
                 inner.let_through(now);
                 if inner.released.contains(&place) {
@@ -169,15 +169,15 @@ impl Flow {
     }
 
     /// Returns the limit that the transfer waits for, or has waited for since the last call.
-    pub fn bound(&self) -> Bound {
+    pub fn bound(&self) -> BindingLimit {
         let bound = match self.waiting.load(Ordering::Relaxed) {
             true => self.bound.load(Ordering::Relaxed),
             false => self.bound.swap(0, Ordering::Relaxed),
         };
         match bound {
-            1 => Bound::Own,
-            2 => Bound::Global,
-            _ => Bound::Free,
+            1 => BindingLimit::Own,
+            2 => BindingLimit::Global,
+            _ => BindingLimit::Free,
         }
     }
 }
@@ -185,7 +185,7 @@ impl Flow {
 impl Drop for Flow {
     fn drop(&mut self) {
         if let Some(place) = self.place {
-            let now = self.limiter.now();
+            let now = self.limiter.monotonic_nanos();
             let mut inner = self.limiter.inner.lock();
             inner.throttle.leave(place, now);
             inner.let_through(now);
@@ -210,8 +210,8 @@ mod tests {
             () = &mut second => panic!("it was to wait"),
             () = tokio::task::yield_now() => {}
         }
-        assert_eq!(flow.bound(), Bound::Global);
-        assert_eq!(flow.bound(), Bound::Global, "it still waits");
+        assert_eq!(flow.bound(), BindingLimit::Global);
+        assert_eq!(flow.bound(), BindingLimit::Global, "it still waits");
         limiter.set_global(None);
         second.await;
         // A future that is dropped while it waits leaves nothing behind.
@@ -222,7 +222,7 @@ mod tests {
                 () = &mut waits => panic!("it was to wait"),
                 () = tokio::task::yield_now() => {}
             }
-            assert_eq!(other.bound(), Bound::Own);
+            assert_eq!(other.bound(), BindingLimit::Own);
         }
         drop(other);
         assert!(limiter.inner.lock().waiting.is_empty());

@@ -8,7 +8,7 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use weir_base::limits::replica::{LINK_AHEAD as AHEAD, LINK_CHUNK as CHUNK, LINK_REPLY as ANSWER};
-use weir_transfer::session::{self, Ask, Told};
+use weir_transfer::session::{self, Ask, PeerReply};
 use weir_transfer::wire::{self, Decoder, Hello, Kind, Message, WireError};
 
 /// Stream below a link: TLS or a pipe.
@@ -80,7 +80,7 @@ impl Link {
         link.flush().await?;
         loop {
             if let Some(frame) = link.incoming.frame()? {
-                Hello::of(&frame)?.agree()?;
+                Hello::from_frame(&frame)?.agree()?;
                 return Ok(link);
             }
             link.fill().await?;
@@ -134,7 +134,7 @@ impl Link {
     /// # Errors
     /// `Refused` and `Later` as the other side replies; after any other error the connection is not
     /// used any more.
-    pub async fn ask(&mut self, question: &Ask) -> Result<Told, LinkError> {
+    pub async fn request(&mut self, question: &Ask) -> Result<PeerReply, LinkError> {
         wire::put_frame(
             &mut self.out,
             Kind::Control,
@@ -143,11 +143,11 @@ impl Link {
         )?;
         self.flush().await?;
         loop {
-            let answer = tokio::time::timeout(ANSWER, self.control::<Told>()).await;
+            let answer = tokio::time::timeout(ANSWER, self.control::<PeerReply>()).await;
             match answer.map_err(|_| LinkError::Silent)?? {
-                Told::Refused(why) => return Err(LinkError::Refused(why)),
-                Told::Later(why) => return Err(LinkError::Later(why)),
-                Told::Working => {}
+                PeerReply::Refused(why) => return Err(LinkError::Refused(why)),
+                PeerReply::Later(why) => return Err(LinkError::Later(why)),
+                PeerReply::Working => {}
                 told => return Ok(told),
             }
         }
@@ -170,7 +170,7 @@ impl Link {
     ///
     /// # Errors
     /// The connection is lost.
-    pub async fn tell(&mut self, answer: &Told) -> Result<(), LinkError> {
+    pub async fn tell(&mut self, answer: &PeerReply) -> Result<(), LinkError> {
         wire::put_frame(&mut self.out, Kind::Control, &session::encode(answer), None)?;
         self.flush().await
     }

@@ -130,8 +130,8 @@ async fn welcome(
         greeted = guest.greet(greet(service, stream, config)) => greeted,
     };
     let tls = match greeted {
-        Some(Ok(Greeted::Peer(tls))) => tls,
-        Some(Ok(Greeted::Joins(tls))) => {
+        Some(Ok(TlsConnection::Peer(tls))) => tls,
+        Some(Ok(TlsConnection::Joins(tls))) => {
             let pairing = guest.within(PEER_PAIRING, pairing::receive(service, *tls));
             let outcome = tokio::select! {
                 biased;
@@ -152,14 +152,14 @@ async fn welcome(
     };
     let shown = tls.get_ref().1.peer_certificates();
     // The peer may have been deleted since its certificate was checked.
-    let peer = shown.and_then(|chain| service.peers.of(chain.first()?))?;
+    let peer = shown.and_then(|chain| service.peers.find_by_certificate(chain.first()?))?;
     guest.admitted();
     service.peers.note(&peer.name, Ok(()));
     Some((*tls, peer))
 }
 
 /// A connection after the TLS handshake.
-enum Greeted {
+enum TlsConnection {
     Peer(Box<TlsStream<tokio::net::TcpStream>>),
     /// From a node that wants to become a peer.
     Joins(Box<TlsStream<tokio::net::TcpStream>>),
@@ -169,13 +169,16 @@ async fn greet(
     service: &Arc<Replication>,
     stream: tokio::net::TcpStream,
     config: Configs,
-) -> io::Result<Greeted> {
+) -> io::Result<TlsConnection> {
     let started = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
     let wants = started.client_hello().alpn();
     let joins = wants.is_some_and(|mut all| all.any(|name| name == PROTOCOL))
-        && !service.offers.all(service.now()).is_empty();
+        && !service
+            .offers
+            .list_offers(service.current_time())
+            .is_empty();
     Ok(match joins {
-        true => Greeted::Joins(Box::new(started.into_stream(config.joins).await?)),
-        false => Greeted::Peer(Box::new(started.into_stream(config.paired).await?)),
+        true => TlsConnection::Joins(Box::new(started.into_stream(config.joins).await?)),
+        false => TlsConnection::Peer(Box::new(started.into_stream(config.paired).await?)),
     })
 }

@@ -70,7 +70,7 @@ impl Replication {
     /// Returns the metrics of all relationships whose destination is on this node, formatted while
     /// they are read.
     pub fn pieces(&self) -> Pieces {
-        let now = self.now();
+        let now = self.current_time();
         let flag = |is: bool| if is { 1.0 } else { 0.0 };
         let rows: Arc<[Row]> = self
             .relationships()

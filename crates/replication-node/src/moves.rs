@@ -60,7 +60,7 @@ pub struct MoveStatus {
 }
 
 /// A volume that departs.
-pub(crate) struct Leaving {
+pub(crate) struct OutgoingMove {
     pub machine: Departure,
     /// Number of the volume in the engine.
     pub volume: VolumeId,
@@ -82,7 +82,7 @@ pub(crate) struct Moves {
     pub vfs: Arc<Vfs>,
     pub secret: [u8; 16],
     /// Volumes that depart, by their keys in the engine.
-    pub leaving: Mutex<HashMap<String, Leaving>>,
+    pub leaving: Mutex<HashMap<String, OutgoingMove>>,
     pub arrivals: Mutex<Arrivals>,
     /// Moves whose volumes are being received.
     pub receiving: Mutex<HashSet<u64>>,
@@ -112,7 +112,7 @@ impl Moves {
     }
 
     /// Changes the state of a departure; `None` if there is none.
-    pub fn with<T>(&self, key: &str, change: impl FnOnce(&mut Leaving) -> T) -> Option<T> {
+    pub fn with<T>(&self, key: &str, change: impl FnOnce(&mut OutgoingMove) -> T) -> Option<T> {
         self.leaving.lock().get_mut(key).map(change)
     }
 }

@@ -83,7 +83,7 @@ impl Offers {
     }
 
     /// Returns the offers that have not expired.
-    pub fn all(&self, now: Now) -> Vec<Offer> {
+    pub fn list_offers(&self, now: Now) -> Vec<Offer> {
         let mut all = self.0.lock();
         all.retain(|_, open| open.until > Duration::from_millis(now.ms));
         all.values().map(|open| open.offer.clone()).collect()

@@ -36,12 +36,13 @@ impl Replication {
         peer: (&str, Option<String>),
         made_for: (&Actor, bool),
     ) -> Result<Offer, PairingError> {
-        self.offers.add(peer, made_for, self.now(), &*self.rng)
+        self.offers
+            .add(peer, made_for, self.current_time(), &*self.rng)
     }
 
     /// Returns the offers that have not expired.
     pub fn offers(&self) -> Vec<Offer> {
-        self.offers.all(self.now())
+        self.offers.list_offers(self.current_time())
     }
 
     /// Ends offers that were made for relationships of which none is left.
@@ -107,14 +108,15 @@ pub async fn receive(
     let from = stream.peer_addr().map_err(|e| e.to_string())?;
     let joins = shown_fingerprint(connection).ok_or("it has shown no certificate")?;
     let offers = service.peers.fingerprint.clone();
-    let channel = Channel::of(connection, joins.clone(), offers).map_err(|e| e.to_string())?;
+    let channel =
+        Channel::from_connection(connection, joins.clone(), offers).map_err(|e| e.to_string())?;
     let lost = |error: std::io::Error| error.to_string();
     let Message::Join { name, port, proof } = pairing::receive(&mut tls).await.map_err(lost)?
     else {
         return Err("it says something else".to_owned());
     };
     let proves = |passphrase: &str| channel.proves(passphrase, Side::Joins, &proof);
-    let Some(open) = service.offers.take(service.now(), proves) else {
+    let Some(open) = service.offers.take(service.current_time(), proves) else {
         let told = send(&mut tls, &Message::Refused(WRONG.to_owned())).await;
         return Err(told.map_or_else(lost, |()| WRONG.to_owned()));
     };
@@ -204,7 +206,7 @@ async fn talk(
     let none = || failed(format!("{address} shows no certificate."));
     let offers = shown_fingerprint(connection).ok_or_else(none)?;
     let own = service.peers.fingerprint.clone();
-    let channel = Channel::of(connection, own, offers.clone());
+    let channel = Channel::from_connection(connection, own, offers.clone());
     let channel = channel.map_err(|e| failed(e.to_string()))?;
     let ours = Message::Join {
         name: service.name.clone(),

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 use weir_control::Control;
 pub use weir_relations::manager::Peer;
 
-use weir_peer_link::identity::{Fingerprints, Identity, Known, fingerprint};
+use weir_peer_link::identity::{AdmittedCertificates, Fingerprints, Identity, fingerprint};
 use weir_peer_link::pairing;
 use weir_vfs::Vfs;
 
@@ -61,7 +61,7 @@ impl Peers {
     }
 
     /// Returns true if this is still a peer, with this name and this certificate.
-    pub fn has(&self, peer: &Peer) -> bool {
+    pub fn has_peer(&self, peer: &Peer) -> bool {
         if peer.name.starts_with(SERVER) {
             return server_of(self.cluster.as_deref(), &peer.fingerprint).is_some();
         }
@@ -77,7 +77,7 @@ impl Peers {
     /// Waits until this is no longer a peer.
     pub async fn gone(&self, peer: &Peer) {
         let mut deleted = self.deleted.subscribe();
-        while self.has(peer) {
+        while self.has_peer(peer) {
             if deleted.changed().await.is_err() {
                 return;
             }
@@ -96,7 +96,7 @@ impl Peers {
     }
 
     /// Returns the peer with this certificate.
-    pub fn of(&self, certificate: &CertificateDer<'_>) -> Option<Arc<Peer>> {
+    pub fn find_by_certificate(&self, certificate: &CertificateDer<'_>) -> Option<Arc<Peer>> {
         let print = fingerprint(certificate);
         let view = self.control.view();
         let mut all = view.relations.peers();
@@ -117,10 +117,11 @@ impl Peers {
     /// # Errors
     /// Certificate and key do not belong together.
     pub fn server(&self) -> Result<Arc<ServerConfig>> {
-        self.identity.server(Known::Any(Arc::new(KnownPeers {
-            control: Arc::clone(&self.control),
-            cluster: self.cluster.clone(),
-        })))
+        self.identity
+            .server(AdmittedCertificates::Any(Arc::new(KnownPeers {
+                control: Arc::clone(&self.control),
+                cluster: self.cluster.clone(),
+            })))
     }
 
     /// Returns the TLS settings for connections of joining nodes to this node, whose certificates

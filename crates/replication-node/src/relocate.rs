@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use weir_base::VolumeId;
 use weir_control::moves::arriving_key;
-use weir_control::{Place, Volume};
-use weir_relations::cutover::{Departure, Written};
+use weir_control::{LocationName, Volume};
+use weir_relations::cutover::{Departure, MoveState};
 use weir_transfer::progress::Progress;
 
 use super::depart;
-use super::moves::{Leaving, MovePhase, MoveStatus, Moves};
+use super::moves::{MovePhase, MoveStatus, Moves, OutgoingMove};
 use super::state::Replication;
 
 /// Interval in which rows are compared with the moves that run.
@@ -26,11 +26,11 @@ const ORPHAN_MS: u64 = 600_000;
 /// Interval of the checks for such copies.
 const SWEEP_MS: u64 = 10_000;
 
-fn written(volume: &Volume) -> Written {
+fn written(volume: &Volume) -> MoveState {
     let moving = volume.moving.as_ref();
     match moving.is_some_and(|moving| moving.handed_over.is_some()) {
-        true => Written::HandedOver,
-        false => Written::Copying,
+        true => MoveState::HandedOver,
+        false => MoveState::Copying,
     }
 }
 
@@ -57,7 +57,7 @@ impl Replication {
                 tracing::error!(volume = %volume.name, %error, "cannot hold a volume that was handed over");
             }
         }
-        let new = Leaving {
+        let new = OutgoingMove {
             machine,
             volume: number,
             busy: false,
@@ -82,7 +82,7 @@ impl Replication {
         let Some(moves) = &self.moves else { return };
         let mut swept = 0;
         while !self.stopping() {
-            let now = self.now().ms;
+            let now = self.current_time().ms;
             let view = self.control.view();
             let wanted: HashMap<String, Arc<Volume>> = { view.moving() }
                 .map(|volume| (volume.key.to_string(), Arc::clone(volume)))
@@ -147,7 +147,7 @@ impl Replication {
                     }
                     Err(why) => {
                         tracing::info!(volume = %of.name, %why, "cannot go on with a move now; retrying");
-                        leaving.next_ms = service.now().ms + leaving.pause_ms;
+                        leaving.next_ms = service.current_time().ms + leaving.pause_ms;
                         leaving.pause_ms = match leaving.machine {
                             // Clients wait.
                             Departure::HandedOver => PAUSE_MS,
@@ -244,7 +244,7 @@ impl Replication {
 
     /// Returns the place of a volume, as the other side names it.
     pub(crate) fn place_of(volume: &Volume) -> (String, String) {
-        let Place { project, location } = &volume.name.place;
+        let LocationName { project, location } = &volume.name.place;
         (project.to_string(), location.to_string())
     }
 }

@@ -17,11 +17,11 @@ use weir_relations::plan;
 use weir_relations::retention::SM_CREATED;
 use weir_transfer::progress::{Phase, TransferError};
 use weir_transfer::send::{SendOptions, SendStep, Sender};
-use weir_transfer::session::{Ask, Named, Told};
+use weir_transfer::session::{Ask, PeerReply, PeerVolumeName};
 use weir_transfer::wire::{Message, Pace};
 use weir_volume::{ContentWalk, FsError};
 
-use super::limiter::{Bound, Flow};
+use super::limiter::{BindingLimit, Flow};
 use super::link::{Link, LinkError, Stream};
 use super::peers::Peer;
 use super::state::Replication;
@@ -89,18 +89,18 @@ fn unpaired() -> LinkError {
 
 /// Checks that this peer may send requests; `None` is this node itself.
 fn allowed(service: &Replication, peer: Option<&Peer>) -> Result<(), LinkError> {
-    match peer.is_none_or(|peer| service.peers.has(peer)) {
+    match peer.is_none_or(|peer| service.peers.has_peer(peer)) {
         true => Ok(()),
         false => Err(unpaired()),
     }
 }
 
-fn no(error: FsError) -> Told {
+fn no(error: FsError) -> PeerReply {
     match error {
         FsError::Busy | FsError::NoSpace | FsError::Quota | FsError::Io => {
-            Told::Later(error.to_string())
+            PeerReply::Later(error.to_string())
         }
-        error => Told::Refused(error.to_string()),
+        error => PeerReply::Refused(error.to_string()),
     }
 }
 
@@ -126,12 +126,12 @@ pub(super) async fn answer(
             destination,
             newest,
         } => {
-            let told = match of(service, &volume) {
+            let told = match find_source_volume(service, &volume) {
                 Ok((_, found)) if found.snapshot_with(newest).is_some() => {
                     keep(service, peer, relationship, &volume, &destination, newest);
-                    Told::Done
+                    PeerReply::Done
                 }
-                Ok(_) => Told::Refused("the snapshot does not exist".to_owned()),
+                Ok(_) => PeerReply::Refused("the snapshot does not exist".to_owned()),
                 Err(told) => told,
             };
             link.tell(&told).await
@@ -145,7 +145,7 @@ pub(super) async fn answer(
             link.tell(&told.unwrap_or_else(|told| told)).await
         }
         Ask::Content { volume, snapshot } => {
-            let walk = of(service, &volume)
+            let walk = find_source_volume(service, &volume)
                 .and_then(|(_, found)| found.content_walk(snapshot).map_err(no));
             match walk {
                 Ok(walk) => hash(service, link, walk).await,
@@ -159,7 +159,7 @@ pub(super) async fn answer(
             throttle,
             compress,
         } => {
-            let found = match of(service, &volume) {
+            let found = match find_source_volume(service, &volume) {
                 Ok((_, found)) => found,
                 Err(told) => return link.tell(&told).await,
             };
@@ -183,7 +183,7 @@ pub(super) async fn answer(
             throttle,
             compress,
         } => {
-            let found = match of(service, &volume) {
+            let found = match find_source_volume(service, &volume) {
                 Ok((_, found)) => found,
                 Err(told) => return link.tell(&told).await,
             };
@@ -194,9 +194,9 @@ pub(super) async fn answer(
             let sender = match Sender::new(&found, base, target, options, service.nanos()) {
                 Ok(sender) => sender,
                 Err(TransferError::Volume(error)) => return link.tell(&no(error)).await,
-                Err(error) => return link.tell(&Told::Later(error.to_string())).await,
+                Err(error) => return link.tell(&PeerReply::Later(error.to_string())).await,
             };
-            link.tell(&Told::Sending).await?;
+            link.tell(&PeerReply::Sending).await?;
             let flow = service.outgoing.join(throttle);
             send(service, peer, &flow, link, (sender, &volume)).await?;
             keep(service, peer, relationship, &volume, &destination, target);
@@ -206,27 +206,31 @@ pub(super) async fn answer(
     }
 }
 
-fn describe(service: &Replication, named: &Named) -> Told {
+fn describe(service: &Replication, named: &PeerVolumeName) -> PeerReply {
     let found = steady(service, named).map(|_| service.describe(&named.vserver, &named.volume));
     match found {
         Err(told) => told,
-        Ok(Ok(volume)) => Told::Volume(Box::new(volume)),
-        Ok(Err(why)) if why.reason == Reason::Failed => Told::Later(why.text),
-        Ok(Err(why)) => Told::Refused(why.text),
+        Ok(Ok(volume)) => PeerReply::Volume(Box::new(volume)),
+        Ok(Err(why)) if why.reason == Reason::Failed => PeerReply::Later(why.text),
+        Ok(Err(why)) => PeerReply::Refused(why.text),
     }
 }
 
 /// Takes a snapshot under a name of a relationship's own.
-async fn take(service: &Replication, volume: &Named, name: &str) -> Result<Told, Told> {
-    let (key, found) = of(service, volume)?;
+async fn take(
+    service: &Replication,
+    volume: &PeerVolumeName,
+    name: &str,
+) -> Result<PeerReply, PeerReply> {
+    let (key, found) = find_source_volume(service, volume)?;
     if !name.starts_with(plan::OWN) {
         let why = format!("\"{name}\" is no name of a relationship's own.");
-        return Err(Told::Refused(why));
+        return Err(PeerReply::Refused(why));
     }
-    match found.snapshot_take(name, SM_CREATED, service.clock.now()) {
+    match found.snapshot_take(name, SM_CREATED, service.clock.current_time()) {
         Ok(_) | Err(FsError::Exists) => {
             service.adopt(&key).await;
-            Ok(Told::Done)
+            Ok(PeerReply::Done)
         }
         Err(error) => Err(no(error)),
     }
@@ -235,11 +239,11 @@ async fn take(service: &Replication, volume: &Named, name: &str) -> Result<Told,
 /// Deletes a relationship's own snapshots of these names, except those that another one needs.
 async fn drop_snapshots(
     service: &Replication,
-    volume: &Named,
+    volume: &PeerVolumeName,
     relationship: &str,
     names: &[String],
-) -> Result<Told, Told> {
-    let (key, found) = of(service, volume)?;
+) -> Result<PeerReply, PeerReply> {
+    let (key, found) = find_source_volume(service, volume)?;
     let prefix = plan::prefix(relationship);
     let needed = service.rows().needed(&path(volume));
     // Another copy may have requested the same snapshot.
@@ -253,7 +257,7 @@ async fn drop_snapshots(
         }
     }
     service.adopt(&key).await;
-    Ok(Told::Done)
+    Ok(PeerReply::Done)
 }
 
 /// Hashes the content of a snapshot.
@@ -265,13 +269,13 @@ async fn hash(
     let mut said = service.nanos();
     loop {
         match walk.advance(HASH_STEP) {
-            Ok(Some(hash)) => return link.tell(&Told::Content(hash)).await,
+            Ok(Some(hash)) => return link.tell(&PeerReply::Content(hash)).await,
             Ok(None) => tokio::task::yield_now().await,
             Err(error) => return link.tell(&no(error)).await,
         }
         if service.nanos().saturating_sub(said) >= WORKING {
             said = service.nanos();
-            link.tell(&Told::Working).await?;
+            link.tell(&PeerReply::Working).await?;
         }
     }
 }
@@ -281,7 +285,7 @@ fn keep(
     service: &Replication,
     peer: Option<&Peer>,
     relationship: String,
-    volume: &Named,
+    volume: &PeerVolumeName,
     destination: &str,
     newest: SnapshotIdentity,
 ) {
@@ -302,20 +306,23 @@ fn keep(
     });
 }
 
-fn path(named: &Named) -> Path {
+fn path(named: &PeerVolumeName) -> Path {
     Path::local(&named.vserver, &named.volume)
 }
 
-type Found = (String, Arc<weir_volume::Volume>);
+type SourceVolume = (String, Arc<weir_volume::Volume>);
 
 /// Returns a volume of this node that a transfer may begin to read. Refuses one that is being
 /// reverted, because the revert would delete snapshots that the transfer needs.
-fn steady(service: &Replication, named: &Named) -> Result<Arc<weir_control::Volume>, Told> {
+fn steady(
+    service: &Replication,
+    named: &PeerVolumeName,
+) -> Result<Arc<weir_control::Volume>, PeerReply> {
     let found = service.local(&named.vserver, &named.volume);
-    let volume = found.map_err(|why| Told::Refused(why.text))?;
+    let volume = found.map_err(|why| PeerReply::Refused(why.text))?;
     match volume.state {
-        _ if volume.assigned.offline => Err(Told::Refused(offline(&path(named)))),
-        State::Restoring => Err(Told::Later(format!(
+        _ if volume.assigned.offline => Err(PeerReply::Refused(offline(&path(named)))),
+        State::Restoring => Err(PeerReply::Later(format!(
             "{}:{} is being reverted to a snapshot",
             named.vserver, named.volume
         ))),
@@ -323,8 +330,11 @@ fn steady(service: &Replication, named: &Named) -> Result<Arc<weir_control::Volu
     }
 }
 
-fn of(service: &Replication, named: &Named) -> Result<Found, Told> {
-    let refused = |why: weir_relations::manager::Refused| Told::Refused(why.text);
+fn find_source_volume(
+    service: &Replication,
+    named: &PeerVolumeName,
+) -> Result<SourceVolume, PeerReply> {
+    let refused = |why: weir_relations::manager::VerbRefusal| PeerReply::Refused(why.text);
     let volume = steady(service, named)?;
     let found = service.engine_volume(&volume.key).map_err(refused)?;
     Ok((volume.key.to_string(), found))
@@ -336,7 +346,7 @@ async fn send(
     peer: Option<&Peer>,
     flow: &Flow,
     link: &mut Link,
-    (mut sender, volume): (Sender, &Named),
+    (mut sender, volume): (Sender, &PeerVolumeName),
 ) -> Result<(), LinkError> {
     let failed = |error: TransferError| match error {
         TransferError::Wire(error) => LinkError::Wire(error),
@@ -380,9 +390,9 @@ async fn send(
                 return Err(LinkError::Refused(offline(&path(volume))));
             }
             let pace = match flow.bound() {
-                Bound::Free => Pace::Free,
-                Bound::Own => Pace::Relationship,
-                Bound::Global => Pace::Outgoing,
+                BindingLimit::Free => Pace::Free,
+                BindingLimit::Own => Pace::Relationship,
+                BindingLimit::Global => Pace::Outgoing,
             };
             if pace != told {
                 told = pace;

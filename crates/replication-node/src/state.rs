@@ -14,7 +14,7 @@ use weir_base::{Clock, Rng};
 use weir_control::Control;
 use weir_control::rules::replication::local_volume;
 use weir_node::counters::Counters;
-use weir_relations::manager::{Event, Manager, Now, Reason, Refused, Relations, Step};
+use weir_relations::manager::{Event, Manager, Now, Reason, Relations, Step, VerbRefusal};
 use weir_relations::model::{Path, VolumeUuid};
 use weir_relations::plan::{self, TreePolicies};
 use weir_volume::Engine;
@@ -53,7 +53,7 @@ pub struct Replication {
     /// State of moves between aggregates; `None` where none move.
     pub(crate) moves: Option<Moves>,
     /// Bytes moved for each relationship since the start.
-    pub(crate) moved: Mutex<HashMap<String, Arc<Moved>>>,
+    pub(crate) moved: Mutex<HashMap<String, Arc<TransferCounters>>>,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) stopping: AtomicBool,
     pub(crate) threads: AtomicUsize,
@@ -64,7 +64,7 @@ pub struct Replication {
 
 /// Counters of a relationship, updated by the receiving side with each frame.
 #[derive(Default)]
-pub(crate) struct Moved {
+pub(crate) struct TransferCounters {
     /// Bytes before compression; `wire` counts those transferred.
     pub(crate) logical: AtomicU64,
     pub(crate) wire: AtomicU64,
@@ -72,14 +72,14 @@ pub(crate) struct Moved {
 
 /// Sender that is dropped when a step is in the rows, or will not get there because the server
 /// stops.
-pub(crate) type Written = mpsc::Sender<()>;
+pub(crate) type CommitNotifier = mpsc::Sender<()>;
 
 /// Work for the thread `weir-mirror`.
 #[derive(Default)]
 pub(crate) struct Inbox {
     /// Events that are not in the rows yet, in order. The sender wakes the thread that waits for
     /// the event. Bounded by the number of threads, because each waits for its own.
-    pub(crate) steps: Vec<(Step, Written)>,
+    pub(crate) steps: Vec<(Step, CommitNotifier)>,
     /// True if rows of the catalog have changed.
     pub(crate) woken: bool,
 }
@@ -148,9 +148,9 @@ impl Replication {
         self.peers.deleted();
     }
 
-    pub(crate) fn now(&self) -> Now {
+    pub(crate) fn current_time(&self) -> Now {
         Now {
-            wall: self.clock.now().secs,
+            wall: self.clock.current_time().secs,
             ms: u64::try_from(self.clock.monotonic().as_millis()).unwrap_or(u64::MAX),
         }
     }
@@ -183,7 +183,7 @@ impl Replication {
     }
 
     pub(crate) fn event(&self, id: u64, event: Event) {
-        self.event_at(id, event, self.now());
+        self.event_at(id, event, self.current_time());
     }
 
     /// Handles an event of a job. When the server stops, no more events are recorded: work that has
@@ -208,7 +208,7 @@ impl Replication {
         &self,
         vserver: &str,
         volume: &str,
-    ) -> Result<Arc<weir_control::Volume>, Refused> {
+    ) -> Result<Arc<weir_control::Volume>, VerbRefusal> {
         local_volume(&self.control.view(), vserver, volume)
     }
 
@@ -219,13 +219,17 @@ impl Replication {
         path.cluster.is_empty() && volume.is_ok_and(|volume| volume.assigned.offline)
     }
 
-    pub(crate) fn engine_volume(&self, key: &str) -> Result<Arc<weir_volume::Volume>, Refused> {
+    pub(crate) fn engine_volume(&self, key: &str) -> Result<Arc<weir_volume::Volume>, VerbRefusal> {
         let found = self.engine.volume(key);
-        found.ok_or_else(|| Refused::new(Reason::NotFound, "entry doesn't exist"))
+        found.ok_or_else(|| VerbRefusal::new(Reason::NotFound, "entry doesn't exist"))
     }
 
     /// Returns the description of a volume of this node.
-    pub(crate) fn describe(&self, vserver: &str, volume: &str) -> Result<plan::Volume, Refused> {
+    pub(crate) fn describe(
+        &self,
+        vserver: &str,
+        volume: &str,
+    ) -> Result<plan::Volume, VerbRefusal> {
         let named = self.local(vserver, volume)?;
         let found = self.engine_volume(&named.key)?;
         let path = Path::local(vserver, volume);
@@ -314,7 +318,7 @@ impl Replication {
     }
 
     /// Returns the counters of a relationship.
-    pub(crate) fn moved(&self, relationship: &str) -> Arc<Moved> {
+    pub(crate) fn moved(&self, relationship: &str) -> Arc<TransferCounters> {
         let mut moved = self.moved.lock();
         Arc::clone(moved.entry(relationship.to_owned()).or_default())
     }

@@ -9,7 +9,7 @@ use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 use weir_base::{Clock, Rng};
 use weir_control::{Control, Volume};
 use weir_node::counters::Counters;
-use weir_relations::manager::{Done, Failure, Job, Now, Refused, Relations, Step, Take};
+use weir_relations::manager::{Done, Failure, Job, Now, Relations, Step, Take, VerbRefusal};
 use weir_transfer::pipe::Forger;
 use weir_volume::Engine;
 
@@ -49,7 +49,7 @@ impl Replication {
 
     /// Returns the time of rules.
     pub fn time(&self) -> Now {
-        self.now()
+        self.current_time()
     }
 
     /// Returns the rows.
@@ -61,7 +61,7 @@ impl Replication {
     ///
     /// # Errors
     /// See [`weir_control::rules::replication::local_volume`].
-    pub fn local_volume(&self, vserver: &str, volume: &str) -> Result<Arc<Volume>, Refused> {
+    pub fn local_volume(&self, vserver: &str, volume: &str) -> Result<Arc<Volume>, VerbRefusal> {
         self.local(vserver, volume)
     }
 

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use crate::disk::World;
 use crate::engine::EngineSubject;
 use crate::generate::{Generator, Profile};
-use crate::machine::{CHUNK, DATA, LOG, Machine, Running, Sizes};
+use crate::machine::{CHUNK, DATA, LOG, Machine, RunningEngine, Sizes};
 use crate::model::{Op, Rules, Slot};
 use crate::rand::Choices;
 use crate::runner::Runner;
 
-type Checked<T = ()> = Result<T, String>;
+type CheckResult<T = ()> = Result<T, String>;
 
 /// Events of a story for reports, the newest last.
 #[derive(Default)]
@@ -46,7 +46,7 @@ impl Drop for OffAtEnd {
 /// One life of the machine, driven by one thread.
 struct Life<'a> {
     world: Arc<World>,
-    running: &'a Running,
+    running: &'a RunningEngine,
     runner: &'a mut Runner,
     generator: &'a mut Generator,
     choices: &'a Choices,
@@ -57,12 +57,12 @@ struct Life<'a> {
 ///
 /// # Errors
 /// What was wrong, with the last things that happened.
-pub fn story(seed: u64) -> Checked {
+pub fn story(seed: u64) -> CheckResult {
     let mut diary = Diary::default();
     tell(seed, &mut diary).map_err(|what| format!("{what}\nlast events:\n{}", diary.tail(40)))
 }
 
-fn tell(seed: u64, diary: &mut Diary) -> Checked {
+fn tell(seed: u64, diary: &mut Diary) -> CheckResult {
     let choices = Choices::new(seed);
     let profile = *choices.pick(&[
         Profile::mutations(),
@@ -91,8 +91,10 @@ fn tell(seed: u64, diary: &mut Diary) -> Checked {
                 runner.recovered(&mut subject, &choices).map_err(|m| m.0)?;
                 runner
             }
-            none => none
-                .insert(Runner::new(&mut subject, machine.now(), Rules::ENGINE).map_err(|m| m.0)?),
+            none => none.insert(
+                Runner::new(&mut subject, machine.current_time(), Rules::ENGINE)
+                    .map_err(|m| m.0)?,
+            ),
         };
         if life == lives {
             runner
@@ -161,7 +163,7 @@ fn tell(seed: u64, diary: &mut Diary) -> Checked {
 }
 
 impl Life<'_> {
-    fn live(&mut self) -> Checked {
+    fn live(&mut self) -> CheckResult {
         let choices = self.choices;
         self.world.hold(LOG, true);
         if choices.chance(2, 3) {
@@ -189,7 +191,7 @@ impl Life<'_> {
     }
 
     /// The log's thread has submitted what it can, so that what is held depends on the seed alone.
-    fn settle(&self) {
+    fn wait_for_log(&self) {
         let last = self.runner.last_lsn();
         let engine = &self.running.engine;
         let world = &self.world;
@@ -213,7 +215,7 @@ impl Life<'_> {
             self.diary
                 .note(format!("log durable up to {}", engine.durable()));
         }
-        self.settle();
+        self.wait_for_log();
     }
 
     fn release_all_log(&mut self) {
@@ -226,13 +228,13 @@ impl Life<'_> {
         }
     }
 
-    fn operate(&mut self) -> Checked {
+    fn operate(&mut self) -> CheckResult {
         let op = self.generator.next(&self.runner.model);
         let id = self.runner.next_id();
         self.perform(id, &op)
     }
 
-    fn perform(&mut self, id: Slot, op: &Op) -> Checked {
+    fn perform(&mut self, id: Slot, op: &Op) -> CheckResult {
         self.diary.note(format!("{id:?} {op:?}"));
         let running = self.running;
         let durable = || running.engine.durable().0;
@@ -261,7 +263,7 @@ impl Life<'_> {
             }
             Err(mismatch) => Err(format!("{op:?}: {mismatch}")),
             Ok(()) => {
-                self.settle();
+                self.wait_for_log();
                 Ok(())
             }
         }
@@ -288,7 +290,7 @@ impl Life<'_> {
 
     /// A checkpoint stands still at some of its writes while operations go on, and the power may
     /// fail there.
-    fn checkpoint_beside_operations(&mut self) -> Checked {
+    fn checkpoint_beside_operations(&mut self) -> CheckResult {
         let world = Arc::clone(&self.world);
         let engine = &self.running.engine;
         world.release_all(LOG);

@@ -30,7 +30,7 @@ pub struct Subject<'a> {
     pub grows: bool,
 }
 
-struct Checked {
+struct CheckedDevice {
     name: String,
     device: Arc<dyn Device>,
     pool: Arc<FramePool>,
@@ -42,7 +42,7 @@ struct Checked {
 /// Runs all tests on a device. Panics at the first promise that is broken.
 pub fn run(subject: Subject<'_>) {
     let Subject { name, open, grows } = subject;
-    let mut checked = Checked {
+    let mut checked = CheckedDevice {
         name: name.to_owned(),
         device: open(),
         pool: FramePool::new(FRAMES).unwrap(),
@@ -62,7 +62,7 @@ pub fn run(subject: Subject<'_>) {
     let length = checked.device.length();
     checked.device.flush().wait().unwrap();
     drop(checked);
-    let reopened = Checked {
+    let reopened = CheckedDevice {
         name: format!("{name}, opened again"),
         device: open(),
         pool: FramePool::new(FRAMES).unwrap(),
@@ -73,7 +73,7 @@ pub fn run(subject: Subject<'_>) {
     reopened.compare(0, length);
 }
 
-impl Checked {
+impl CheckedDevice {
     fn frames(&self, count: u64) -> Vec<FrameMut> {
         let frame = |_| self.pool.alloc(Class::Foreground).unwrap();
         (0..count).map(frame).collect()

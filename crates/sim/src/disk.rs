@@ -82,7 +82,7 @@ enum Change {
     Provision(Range<u64>),
 }
 
-struct Unflushed {
+struct UnflushedChange {
     sequence: u64,
     change: Change,
 }
@@ -147,7 +147,7 @@ const PART: u64 = 256;
 struct Disk {
     seen: Medium,
     safe: Medium,
-    unflushed: Vec<Unflushed>,
+    unflushed: Vec<UnflushedChange>,
     length: u64,
     max: u64,
     durable: bool,
@@ -174,7 +174,7 @@ enum Work {
 
 /// A held operation, as the test sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldOperation {
     /// Number for [`World::release`], unique in its world.
     pub id: u64,
     /// The disk that it was submitted to.
@@ -185,7 +185,7 @@ pub struct Held {
 
 struct State {
     disks: Vec<Disk>,
-    held: Vec<(Held, Work)>,
+    held: Vec<(HeldOperation, Work)>,
     faults: Vec<Fault>,
     counts: Counts,
     sequence: u64,
@@ -208,12 +208,12 @@ const MANY: usize = 32_768;
 const SELDOM: u64 = 8;
 
 /// Checks the disks when some blocks of one have become durable.
-pub(crate) type Look = Arc<dyn Fn(&Arc<World>) + Send + Sync>;
+pub(crate) type DurabilityCheck = Arc<dyn Fn(&Arc<World>) + Send + Sync>;
 
 struct Watch {
     disk: DiskId,
     blocks: Vec<u64>,
-    look: Look,
+    look: DurabilityCheck,
     /// True if one of the blocks was written and not checked yet.
     written: bool,
     /// Number of flushes after which a check was due.
@@ -331,7 +331,7 @@ impl World {
 
     /// Calls `look` with a copy of the disks whenever one of these blocks was written and its disk
     /// is flushed, until a block is damaged or a call fails by injection.
-    pub(crate) fn watch(&self, disk: DiskId, blocks: Vec<u64>, look: Look) {
+    pub(crate) fn watch(&self, disk: DiskId, blocks: Vec<u64>, look: DurabilityCheck) {
         self.state.lock().watch = Some(Watch {
             disk,
             blocks,
@@ -342,14 +342,14 @@ impl World {
     }
 
     /// Returns the blocks and the check that [`World::watch`] has set, while it is in force.
-    pub(crate) fn watched(&self) -> Option<(Vec<u64>, Look)> {
+    pub(crate) fn watched(&self) -> Option<(Vec<u64>, DurabilityCheck)> {
         let state = self.state.lock();
         let watch = state.watch.as_ref()?;
         Some((watch.blocks.clone(), Arc::clone(&watch.look)))
     }
 
     /// Returns the check that is due after a flush of this disk, if any.
-    fn due(&self, disk: DiskId) -> Option<Look> {
+    fn due(&self, disk: DiskId) -> Option<DurabilityCheck> {
         let state = &mut *self.state.lock();
         let watch = state.watch.as_mut().filter(|w| w.disk == disk)?;
         if state.off || !std::mem::take(&mut watch.written) {
@@ -416,7 +416,7 @@ impl World {
 
     /// Returns the held operations, oldest first.
     #[must_use]
-    pub fn held(&self) -> Vec<Held> {
+    pub fn held(&self) -> Vec<HeldOperation> {
         self.state
             .lock()
             .held
@@ -451,10 +451,10 @@ impl World {
     /// Blocks until `ready` says yes; it is asked again whenever an operation is submitted or
     /// completed, and at short intervals because it may depend on states that this world does not
     /// see.
-    pub fn wait_until(&self, mut ready: impl FnMut(&[Held]) -> bool) {
+    pub fn wait_until(&self, mut ready: impl FnMut(&[HeldOperation]) -> bool) {
         let mut state = self.state.lock();
         loop {
-            let held: Vec<Held> = state.held.iter().map(|(held, _)| *held).collect();
+            let held: Vec<HeldOperation> = state.held.iter().map(|(held, _)| *held).collect();
             if parking_lot::MutexGuard::unlocked(&mut state, || ready(&held)) {
                 return;
             }
@@ -719,7 +719,7 @@ impl State {
                 }
                 disk.seen.apply(Change::Write(addr, blocks.clone()));
                 if !disk.durable {
-                    disk.unflushed.push(Unflushed {
+                    disk.unflushed.push(UnflushedChange {
                         sequence,
                         change: Change::Write(addr, blocks),
                     });
@@ -747,7 +747,7 @@ impl State {
         let before = disk.seen.holes.len();
         disk.seen.apply(Change::Discard(range.clone()));
         let more = disk.seen.holes.len() - before;
-        disk.unflushed.push(Unflushed {
+        disk.unflushed.push(UnflushedChange {
             sequence,
             change: Change::Discard(range),
         });
@@ -801,7 +801,7 @@ impl SimDevice {
         };
         if hold {
             state.next_held += 1;
-            let held = Held {
+            let held = HeldOperation {
                 id: state.next_held,
                 disk: self.id,
                 kind,

@@ -8,10 +8,10 @@ use weir_volume::{
     SetAttr, SetHow, SetIds, SetTime, Stability, Stop, Volume,
 };
 
-use crate::machine::Running;
-use crate::model::{Data, Errno, How, Kind, Op, Set, SetTo, Slot, Stable, listed_xattrs};
+use crate::machine::RunningEngine;
+use crate::model::{CreateMode, Data, Errno, Kind, Op, Set, SetTo, Slot, Stable, listed_xattrs};
 use crate::runner::Mismatch;
-use crate::subject::{Answer, Around, Before, Entry, Handle, Seen, Subject};
+use crate::subject::{Answer, Around, Before, Entry, Handle, ReportedAttr, Subject};
 
 /// Called before an operation waits for a checkpoint or for its data (`true`), and after: a test
 /// that holds devices releases them.
@@ -31,7 +31,7 @@ pub struct EngineSubject<'a> {
 
 /// Runs `call` with the volume of a running machine as its subject.
 pub(crate) fn with<T>(
-    running: &Running,
+    running: &RunningEngine,
     call: impl FnOnce(&mut EngineSubject<'_>) -> Result<T, Mismatch>,
 ) -> Result<T, String> {
     let durable = || running.engine.durable().0;
@@ -70,8 +70,8 @@ fn special(kind: Kind) -> FileKind {
 
 /// The tests' view of attributes.
 #[must_use]
-pub fn seen(attr: &Attr) -> Seen {
-    Seen {
+pub fn seen(attr: &Attr) -> ReportedAttr {
+    ReportedAttr {
         kind: kind_of(attr.kind),
         mode: attr.mode,
         nlink: attr.nlink,
@@ -395,9 +395,9 @@ impl EngineSubject<'_> {
                 set,
             } => {
                 let how = match how {
-                    How::Unchecked => CreateHow::Unchecked,
-                    How::Guarded => CreateHow::Guarded,
-                    How::Exclusive(verifier) => CreateHow::Exclusive(*verifier),
+                    CreateMode::Unchecked => CreateHow::Unchecked,
+                    CreateMode::Guarded => CreateHow::Guarded,
+                    CreateMode::Exclusive(verifier) => CreateHow::Exclusive(*verifier),
                 };
                 // No attributes come with an exclusive creation.
                 let set = match how {
@@ -471,7 +471,7 @@ impl EngineSubject<'_> {
     }
 }
 
-fn created(answer: &mut Answer, done: &Done<weir_volume::Created>) {
+fn created(answer: &mut Answer, done: &Done<weir_volume::CreateOut>) {
     answer.object = Some(handle_of(done.value.ino));
     answer.attr = Some(seen(&done.value.attr));
     answer.changed = vec![around(&done.value.dir)];

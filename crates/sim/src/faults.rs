@@ -9,14 +9,14 @@ use weir_store::superblock::Superblock;
 use crate::disk::Fault;
 use crate::engine::with;
 use crate::generate::{Generator, Profile};
-use crate::machine::{CHUNK, DATA, LOG, Machine, Running, Sizes};
+use crate::machine::{CHUNK, DATA, LOG, Machine, RunningEngine, Sizes};
 use crate::model::{
-    Body, Data, Errno, Errors, How, Kind, Model, Name, Op, ROOT, Rules, Set, Slot, Stable,
+    Body, CreateMode, Data, Errno, Errors, Kind, Model, Name, Op, ROOT, Rules, Set, Slot, Stable,
 };
 use crate::rand::Choices;
 use crate::runner::Runner;
 
-type Checked<T = ()> = Result<T, String>;
+type CheckResult<T = ()> = Result<T, String>;
 
 /// A machine, its model, and operations for it.
 struct Scene {
@@ -27,12 +27,12 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(seed: u64, sizes: Sizes, profile: Profile) -> Checked<(Scene, Running)> {
+    fn new(seed: u64, sizes: Sizes, profile: Profile) -> CheckResult<(Scene, RunningEngine)> {
         let choices = Choices::new(seed);
         let machine = Machine::new(sizes, &choices)?;
         let running = machine.boot()?;
         let runner = with(&running, |subject| {
-            Runner::new(subject, machine.now(), Rules::ENGINE)
+            Runner::new(subject, machine.current_time(), Rules::ENGINE)
         })?;
         let generator = Generator::new(choices.fork(), profile);
         Ok((
@@ -46,13 +46,13 @@ impl Scene {
         ))
     }
 
-    fn perform(&mut self, running: &Running, op: &Op) -> Checked {
+    fn perform(&mut self, running: &RunningEngine, op: &Op) -> CheckResult {
         let id = self.runner.next_id();
         with(running, |subject| self.runner.step(subject, id, op))
             .map_err(|e| format!("{id:?} {op:?}: {e}"))
     }
 
-    fn operate(&mut self, running: &Running, count: u64) -> Checked {
+    fn operate(&mut self, running: &RunningEngine, count: u64) -> CheckResult {
         for _ in 0..count {
             let op = self.generator.next(&self.runner.model);
             self.perform(running, &op)?;
@@ -60,13 +60,13 @@ impl Scene {
         Ok(())
     }
 
-    fn verify(&mut self, running: &Running) -> Checked {
+    fn verify(&mut self, running: &RunningEngine) -> CheckResult {
         with(running, |subject| {
             self.runner.verify(subject, &self.choices)
         })
     }
 
-    fn stop(&mut self, running: Running) -> Checked {
+    fn stop(&mut self, running: RunningEngine) -> CheckResult {
         running
             .engine
             .shutdown()
@@ -77,7 +77,7 @@ impl Scene {
     }
 
     /// Power failure, check, recovery, comparison.
-    fn crash(&mut self, running: Running) -> Checked<Running> {
+    fn crash(&mut self, running: RunningEngine) -> CheckResult<RunningEngine> {
         self.machine.world.crash();
         drop(running);
         self.machine.reboot(&self.choices);
@@ -95,7 +95,7 @@ impl Scene {
 ///
 /// # Errors
 /// What was wrong.
-pub fn failed_write(seed: u64) -> Checked {
+pub fn failed_write(seed: u64) -> CheckResult {
     let (mut scene, running) = Scene::new(seed, Sizes::small(), Profile::mutations())?;
     let count = scene.choices.between(5, 120);
     scene.operate(&running, count)?;
@@ -124,7 +124,7 @@ pub fn failed_write(seed: u64) -> Checked {
         },
     });
     scene.runner.acknowledge(running.engine.durable().0);
-    scene.runner.tolerate = Errors::of(&[Errno::ReadOnly]);
+    scene.runner.tolerate = Errors::from_list(&[Errno::ReadOnly]);
     for _ in 0..8 {
         scene.operate(&running, 3)?;
         let last = scene.runner.last_lsn();
@@ -172,12 +172,12 @@ pub fn failed_write(seed: u64) -> Checked {
 ///
 /// # Errors
 /// What was wrong.
-pub fn failed_reads(seed: u64) -> Checked {
+pub fn failed_reads(seed: u64) -> CheckResult {
     let (mut scene, running) = Scene::new(seed, Sizes::small(), Profile::mixed())?;
     scene.operate(&running, 200)?;
     scene.stop(running)?;
     let running = scene.machine.boot()?;
-    scene.runner.tolerate = Errors::of(&[Errno::Io]);
+    scene.runner.tolerate = Errors::from_list(&[Errno::Io]);
     for _ in 0..10 {
         scene.machine.world.inject(Fault {
             disk: DATA,
@@ -219,7 +219,7 @@ pub fn failed_reads(seed: u64) -> Checked {
 ///
 /// # Errors
 /// What was wrong.
-pub fn rot(seed: u64) -> Checked {
+pub fn rot(seed: u64) -> CheckResult {
     let (mut scene, running) = Scene::new(seed, Sizes::small(), Profile::mixed())?;
     scene.operate(&running, 250)?;
     scene.stop(running)?;
@@ -244,7 +244,7 @@ pub fn rot(seed: u64) -> Checked {
             ));
         }
     };
-    scene.runner.tolerate = Errors::of(&[Errno::Io]);
+    scene.runner.tolerate = Errors::from_list(&[Errno::Io]);
     let before = scene.runner.tolerated;
     scene
         .verify(&running)
@@ -263,7 +263,7 @@ pub fn rot(seed: u64) -> Checked {
 ///
 /// # Errors
 /// What was wrong.
-pub fn superblock(seed: u64) -> Checked {
+pub fn superblock(seed: u64) -> CheckResult {
     let (mut scene, running) = Scene::new(seed, Sizes::small(), Profile::mutations())?;
     let count = scene.choices.between(1, 60);
     scene.operate(&running, count)?;
@@ -319,7 +319,7 @@ pub fn superblock(seed: u64) -> Checked {
 ///
 /// # Errors
 /// What was wrong.
-pub fn full(seed: u64) -> Checked {
+pub fn full(seed: u64) -> CheckResult {
     let choices = Choices::new(seed);
     let by_host = choices.chance(1, 3);
     let sizes = Sizes {
@@ -330,14 +330,14 @@ pub fn full(seed: u64) -> Checked {
     if by_host {
         scene.machine.world.set_host_free(choices.below(CHUNK / 8));
     }
-    scene.runner.tolerate = Errors::of(&[Errno::NoSpace]);
+    scene.runner.tolerate = Errors::from_list(&[Errno::NoSpace]);
     for round in 0..3 {
         fill(&mut scene, &running)?;
         if choices.chance(1, 3) {
             running = scene
                 .crash(running)
                 .map_err(|e| format!("round {round}: {e}"))?;
-            scene.runner.tolerate = Errors::of(&[Errno::NoSpace]);
+            scene.runner.tolerate = Errors::from_list(&[Errno::NoSpace]);
         }
         scene.operate(&running, 30)?;
         drain(&mut scene, &running)?;
@@ -350,7 +350,7 @@ pub fn full(seed: u64) -> Checked {
         let create = Op::Create {
             dir: ROOT,
             name,
-            how: How::Unchecked,
+            how: CreateMode::Unchecked,
             set: Set::default(),
         };
         with(&running, |subject| scene.runner.step(subject, id, &create))?;
@@ -379,7 +379,7 @@ pub fn full(seed: u64) -> Checked {
 ///
 /// # Errors
 /// What was wrong.
-pub fn discarded(seed: u64) -> Checked {
+pub fn discarded(seed: u64) -> CheckResult {
     let (mut scene, mut running) =
         Scene::new(seed, Sizes::small(), Profile::mixed().without_opens())?;
     let choices = Choices::new(seed);
@@ -408,7 +408,7 @@ pub fn discarded(seed: u64) -> Checked {
         if after.total - after.holes > before.total - before.holes {
             return Err(format!("a discard took space: {before:?}, then {after:?}"));
         }
-        scene.runner.tolerate = Errors::of(&[Errno::NoSpace]);
+        scene.runner.tolerate = Errors::from_list(&[Errno::NoSpace]);
         world(&scene).set_host_free(0);
         scene.operate(&running, choices.between(20, 100))?;
         point(&running)?;
@@ -416,7 +416,7 @@ pub fn discarded(seed: u64) -> Checked {
             running = scene
                 .crash(running)
                 .map_err(|e| format!("round {round}: {e}"))?;
-            scene.runner.tolerate = Errors::of(&[Errno::NoSpace]);
+            scene.runner.tolerate = Errors::from_list(&[Errno::NoSpace]);
         }
         drain(&mut scene, &running)?;
         point(&running)?;
@@ -430,7 +430,7 @@ pub fn discarded(seed: u64) -> Checked {
     scene.stop(running)
 }
 
-fn point(running: &Running) -> Checked {
+fn point(running: &RunningEngine) -> CheckResult {
     running.engine.cp_now().map_err(|e| {
         format!(
             "a checkpoint failed on a full disk: {e}; {:?}",
@@ -441,7 +441,7 @@ fn point(running: &Running) -> Checked {
 
 /// Writes large files until there is no space, then small ones until there is none for these
 /// either.
-fn fill(scene: &mut Scene, running: &Running) -> Checked {
+fn fill(scene: &mut Scene, running: &RunningEngine) -> CheckResult {
     let start = scene.runner.tolerated;
     for n in 0.. {
         if scene.runner.tolerated > start + 6 {
@@ -456,7 +456,7 @@ fn fill(scene: &mut Scene, running: &Running) -> Checked {
         let create = Op::Create {
             dir: ROOT,
             name,
-            how: How::Unchecked,
+            how: CreateMode::Unchecked,
             set: Set::default(),
         };
         with(running, |subject| scene.runner.step(subject, id, &create))
@@ -482,7 +482,7 @@ fn fill(scene: &mut Scene, running: &Running) -> Checked {
 }
 
 /// Removes every second file. Removal must not fail for want of space.
-fn drain(scene: &mut Scene, running: &Running) -> Checked {
+fn drain(scene: &mut Scene, running: &RunningEngine) -> CheckResult {
     let tolerated = scene.runner.tolerated;
     let mut remove: Vec<(Slot, Name)> = Vec::new();
     for (slot, node) in scene.runner.model.nodes() {

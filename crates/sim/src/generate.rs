@@ -11,7 +11,7 @@ use weir_base::Time;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_NAME, MAX_SYMLINK};
 
 use crate::model::{
-    Body, Data, Guard, How, Kind, Model, Name, Op, PAGE, ROOT, Set, SetTo, Slot, Stable,
+    Body, CreateMode, Data, Guard, Kind, Model, Name, Op, PAGE, ROOT, Set, SetTo, Slot, Stable,
 };
 use crate::rand::Choices;
 
@@ -297,9 +297,9 @@ impl Generator {
                 dir: self.dir(model),
                 name: self.new_name(),
                 how: match self.choices.below(6) {
-                    0..=2 => How::Unchecked,
-                    3 | 4 => How::Guarded,
-                    _ => How::Exclusive([self.choices.below(3) as u8; 8]),
+                    0..=2 => CreateMode::Unchecked,
+                    3 | 4 => CreateMode::Guarded,
+                    _ => CreateMode::Exclusive([self.choices.below(3) as u8; 8]),
                 },
                 set: self.creation_set(true),
             },

@@ -20,7 +20,7 @@ use crate::machine::{Machine, Sizes, VOLUME};
 use crate::rand::Choices;
 
 /// The error says what is wrong.
-pub type Checked<T = ()> = Result<T, String>;
+pub type CheckResult<T = ()> = Result<T, String>;
 
 /// First bytes of a file's blocks; a block has one byte throughout.
 pub type Files = BTreeMap<String, Vec<u8>>;
@@ -60,7 +60,7 @@ pub(crate) fn find(vol: &Volume, name: &str) -> Result<Ino, FsError> {
 ///
 /// # Errors
 /// It cannot be read, or a block is torn.
-pub fn contents(vol: &Volume) -> Checked<Files> {
+pub fn contents(vol: &Volume) -> CheckResult<Files> {
     let failed = |e: FsError| format!("cannot be read: {e}");
     let limit = ReadDirLimit {
         entries: 1000,
@@ -94,7 +94,7 @@ pub fn contents(vol: &Volume) -> Checked<Files> {
 }
 
 /// Returns the state of all volumes of the engine.
-fn observe(engine: &Engine) -> Checked<State> {
+fn observe(engine: &Engine) -> CheckResult<State> {
     let mut state = State::new();
     let names: BTreeMap<_, String> = engine
         .volumes()
@@ -411,7 +411,7 @@ fn note_splits(engine: &Engine, state: &mut State) {
 ///
 /// # Errors
 /// What was wrong, with the last things that happened.
-pub fn story(seed: u64) -> Checked {
+pub fn story(seed: u64) -> CheckResult {
     let mut diary = Vec::new();
     tell(seed, &mut diary).map_err(|what| {
         let last = diary.len().saturating_sub(30);
@@ -419,7 +419,7 @@ pub fn story(seed: u64) -> Checked {
     })
 }
 
-pub(crate) fn settle(engine: &Engine) -> Checked {
+pub(crate) fn finish_background_jobs(engine: &Engine) -> CheckResult {
     loop {
         engine.cp_now().map_err(|e| e.to_string())?;
         let splitting = engine.volumes().iter().any(|v| v.splitting());
@@ -434,14 +434,14 @@ pub(crate) fn settle(engine: &Engine) -> Checked {
     Ok(())
 }
 
-fn tell(seed: u64, diary: &mut Vec<String>) -> Checked {
+fn tell(seed: u64, diary: &mut Vec<String>) -> CheckResult {
     let choices = Choices::new(seed);
     let mut machine = Machine::new(Sizes::varied(&choices), &choices)?;
     let mut state = State::from([(VOLUME.to_owned(), Branch::default())]);
     let mut serial = 0;
     let empty = {
         let running = machine.boot()?;
-        settle(&running.engine)?;
+        finish_background_jobs(&running.engine)?;
         running.engine.aggregate().space().stats().free
     };
     let lives = choices.between(2, 5);
@@ -532,8 +532,8 @@ fn tell(seed: u64, diary: &mut Vec<String>) -> Checked {
 }
 
 /// Deletes everything, clones before what they depend on.
-fn end(engine: &Engine, state: &mut State) -> Checked {
-    settle(engine)?;
+fn end(engine: &Engine, state: &mut State) -> CheckResult {
+    finish_background_jobs(engine)?;
     while state.len() > 1 {
         let names: Vec<String> = state.keys().filter(|n| *n != VOLUME).cloned().collect();
         let before = state.len();
@@ -555,7 +555,7 @@ fn end(engine: &Engine, state: &mut State) -> Checked {
     for name in contents(&vol)?.into_keys() {
         run(&vol, |cx| vol.remove(cx, vol.root(), name.as_bytes())).map_err(|e| e.to_string())?;
     }
-    settle(engine)?;
+    finish_background_jobs(engine)?;
     match vol.snapshot_used() {
         0 => Ok(()),
         bytes => Err(format!("{bytes} bytes are held by no snapshot")),

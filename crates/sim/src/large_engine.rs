@@ -22,8 +22,8 @@ use weir_volume::{
     is_elsewhere,
 };
 
-use crate::machine::{DATA, LOG, Machine, Running, Sizes};
-use crate::model::op::{self, How, Name, Op, Set, Slot};
+use crate::machine::{DATA, LOG, Machine, RunningEngine, Sizes};
+use crate::model::op::{self, CreateMode, Name, Op, Set, Slot};
 use crate::model::tree::{Model, RootAttr, Rules};
 use crate::rand::Choices;
 
@@ -41,7 +41,7 @@ enum Key {
 }
 
 /// A volume as a constituent's part of the tree.
-struct Constituted {
+struct ConstituentVolume {
     own: Constituent,
     volume: Arc<Volume>,
     now: Time,
@@ -53,7 +53,7 @@ struct Constituted {
     done: Vec<u64>,
 }
 
-impl Constituted {
+impl ConstituentVolume {
     fn drive<T>(
         &self,
         op: impl FnMut(&mut EngineContext) -> Result<T, Stop>,
@@ -169,7 +169,7 @@ fn kind_of(kind: FileKind) -> Kind {
     }
 }
 
-impl Namespace for Constituted {
+impl Namespace for ConstituentVolume {
     fn object(&self, ino: Ino) -> Option<Object> {
         let found = self.drive(|cx| self.volume.constituent_inode(cx, self.stored(ino)));
         let found = found.ok()?;
@@ -240,7 +240,7 @@ impl Namespace for Constituted {
 
 struct Node {
     machine: Machine,
-    process: Option<(Running, Constituted, Protocol)>,
+    process: Option<(RunningEngine, ConstituentVolume, Protocol)>,
 }
 
 /// A request, and the operation of the model.
@@ -290,10 +290,10 @@ impl Story {
             return Ok(());
         }
         let running = self.nodes[node].machine.boot()?;
-        let mut namespace = Constituted {
+        let mut namespace = ConstituentVolume {
             own: Constituent(node as u8),
             volume: Arc::clone(&running.volume),
-            now: self.nodes[node].machine.now(),
+            now: self.nodes[node].machine.current_time(),
             numbers: BTreeMap::new(),
             last: None,
             done: Vec::new(),
@@ -319,7 +319,7 @@ impl Story {
     fn call(
         &mut self,
         node: usize,
-        call: impl FnOnce(&mut Protocol, &mut Constituted),
+        call: impl FnOnce(&mut Protocol, &mut ConstituentVolume),
     ) -> Result<(), String> {
         if let Some((_, namespace, protocol)) = &mut self.nodes[node].process {
             call(protocol, namespace);
@@ -448,7 +448,7 @@ impl Story {
                 (Op::Link { object, dir, name }, request)
             }
             _ => {
-                let how = How::Guarded;
+                let how = CreateMode::Guarded;
                 let op = Op::Create {
                     dir,
                     name,

@@ -82,7 +82,7 @@ pub struct Machine {
 }
 
 /// A started engine and its volume.
-pub struct Running {
+pub struct RunningEngine {
     /// The engine on the machine's disks.
     pub engine: Engine,
     /// The volume under test.
@@ -125,7 +125,13 @@ impl Machine {
         machine.watch()?;
         let engine = machine.engine(aggregate, replay)?;
         engine
-            .create_volume(VOLUME, (0, 0), 0o755, machine.clock.now(), &*machine.rng)
+            .create_volume(
+                VOLUME,
+                (0, 0),
+                0o755,
+                machine.clock.current_time(),
+                &*machine.rng,
+            )
             .map_err(|e| format!("create volume: {e}"))?;
         // So that what is open stays over restarts: no grace period ends in these stories.
         let noted = engine.client_records().set(1, Some(b"a client"));
@@ -223,10 +229,10 @@ impl Machine {
     ///
     /// # Errors
     /// What failed.
-    pub fn boot(&self) -> Result<Running, String> {
+    pub fn boot(&self) -> Result<RunningEngine, String> {
         let engine = self.start()?;
         let volume = engine.volume(VOLUME).ok_or("the volume is gone")?;
-        Ok(Running {
+        Ok(RunningEngine {
             engine,
             volume,
             pins: Mutex::default(),
@@ -315,7 +321,7 @@ impl Machine {
 
     /// The present time of the machine's clock.
     #[must_use]
-    pub fn now(&self) -> Time {
-        self.clock.now()
+    pub fn current_time(&self) -> Time {
+        self.clock.current_time()
     }
 }

@@ -25,8 +25,8 @@ use weir_volume::{
     CreateHow, Engine, EngineContext, FsError, SetAttr, SetHow, SetIds, Stability, Stop, Volume,
 };
 
-use crate::histories::{BLOCK, Checked, Files, contents, find, run, settle};
-use crate::machine::{Machine, Running, Sizes, VOLUME};
+use crate::histories::{BLOCK, CheckResult, Files, contents, find, finish_background_jobs, run};
+use crate::machine::{Machine, RunningEngine, Sizes, VOLUME};
 use crate::rand::Choices;
 
 /// Name of the destination's volume.
@@ -35,7 +35,7 @@ const COPY: &str = "copy";
 /// One side: a machine and what its volume should be.
 struct Side {
     machine: Machine,
-    running: Option<Running>,
+    running: Option<RunningEngine>,
     volume: &'static str,
     files: Files,
     /// Snapshots, oldest first: name and contents.
@@ -79,18 +79,18 @@ fn set_vol_stream(
 }
 
 impl Side {
-    fn new(choices: &Choices, volume: &'static str) -> Checked<Side> {
+    fn new(choices: &Choices, volume: &'static str) -> CheckResult<Side> {
         let machine = Machine::new(Sizes::varied(choices), choices)?;
         let running = machine.boot()?;
         if volume != VOLUME {
             let rng = SeededRng::new(choices.bits());
             let engine = &running.engine;
-            let now = machine.now();
+            let now = machine.current_time();
             let made = engine.create_volume(volume, (0, 0), 0o755, now, &rng);
             made.map_err(|e| e.to_string())?;
             engine.protect(volume).map_err(|e| e.to_string())?;
         }
-        settle(&running.engine)?;
+        finish_background_jobs(&running.engine)?;
         let free = running.engine.aggregate().space().stats().free;
         Ok(Side {
             machine,
@@ -102,12 +102,12 @@ impl Side {
         })
     }
 
-    fn engine(&self) -> Checked<&Engine> {
+    fn engine(&self) -> CheckResult<&Engine> {
         let running = self.running.as_ref();
         running.map(|r| &r.engine).ok_or("it is off".into())
     }
 
-    fn vol(&self) -> Checked<Arc<Volume>> {
+    fn vol(&self) -> CheckResult<Arc<Volume>> {
         let vol = self.engine()?.volume(self.volume);
         vol.ok_or_else(|| format!("{} is gone", self.volume))
     }
@@ -117,7 +117,7 @@ impl Side {
     }
 
     /// The power fails, if it has not, and comes back.
-    fn restart(&mut self, choices: &Choices) -> Checked {
+    fn restart(&mut self, choices: &Choices) -> CheckResult {
         self.machine.world.crash();
         self.running = None;
         self.machine.reboot(choices);
@@ -133,7 +133,7 @@ impl Side {
     }
 
     /// Compares all snapshots with the model.
-    fn verify(&self) -> Checked {
+    fn verify(&self) -> CheckResult {
         let vol = self.vol()?;
         let have: Vec<String> = vol.snapshots().into_iter().map(|s| s.name).collect();
         let want: Vec<&String> = self.snapshots.iter().map(|(name, _)| name).collect();
@@ -159,7 +159,7 @@ impl Side {
     }
 
     /// Returns a side as the planner sees it.
-    fn described(&self) -> Checked<plan::Volume> {
+    fn described(&self) -> CheckResult<plan::Volume> {
         let vol = self.vol()?;
         let snapshots = vol.snapshots();
         let mirror = vol.mirror();
@@ -183,7 +183,7 @@ impl Side {
     }
 
     /// Goes back to a snapshot and becomes a copy.
-    fn go_back(&mut self, name: &str) -> Checked {
+    fn go_back(&mut self, name: &str) -> CheckResult {
         let there = self.vol()?.snapshot(name);
         let there = there.ok_or_else(|| format!("{name} is gone"))?.identity;
         let result = self.engine()?.resync(self.volume, there);
@@ -194,7 +194,7 @@ impl Side {
     }
 
     /// Deletes all that was made; the space must be what it was.
-    fn end(mut self) -> Checked {
+    fn end(mut self) -> CheckResult {
         let engine = self.engine()?;
         if self.volume == VOLUME && !self.vol()?.protected() {
             let vol = self.vol()?;
@@ -210,7 +210,7 @@ impl Side {
                 .delete_volume(self.volume)
                 .map_err(|e| e.to_string())?;
         }
-        settle(engine)?;
+        finish_background_jobs(engine)?;
         let free = engine.aggregate().space().stats().free;
         if free + 8 < self.free {
             let (volume, before) = (self.volume, self.free);
@@ -241,7 +241,7 @@ struct Story<'a> {
 ///
 /// # Errors
 /// What was wrong, with the last things that happened.
-pub fn story(seed: u64) -> Checked {
+pub fn story(seed: u64) -> CheckResult {
     let mut diary = Vec::new();
     let choices = Choices::new(seed);
     tell(&choices, &mut diary).map_err(|what| {
@@ -250,7 +250,7 @@ pub fn story(seed: u64) -> Checked {
     })
 }
 
-fn tell(choices: &Choices, diary: &mut Vec<String>) -> Checked {
+fn tell(choices: &Choices, diary: &mut Vec<String>) -> CheckResult {
     let mut story = Story {
         src: Side::new(choices, VOLUME)?,
         dst: Side::new(choices, COPY)?,
@@ -281,7 +281,7 @@ impl Story<'_> {
     }
 
     /// Checks the state that clients see, and now and then everything.
-    fn observe(&mut self) -> Checked {
+    fn observe(&mut self) -> CheckResult {
         let dst = self.dst.vol()?;
         let want = match (&self.exported, self.broken) {
             (_, true) => Some(&self.dst.files),
@@ -309,7 +309,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn step(&mut self) -> Checked {
+    fn step(&mut self) -> CheckResult {
         match self
             .choices
             .weighted(&[14, 6, 10, 3, 3, 2, 2, 3, 2, 3, 2, 3])
@@ -337,7 +337,7 @@ impl Story<'_> {
         }
     }
 
-    fn write(&mut self, at_copy: bool) -> Checked {
+    fn write(&mut self, at_copy: bool) -> CheckResult {
         let choices = self.choices;
         let side = match at_copy {
             true => &mut self.dst,
@@ -414,14 +414,16 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn snapshot(&mut self, at_copy: bool) -> Checked {
+    fn snapshot(&mut self, at_copy: bool) -> CheckResult {
         self.serial += 1;
         let name = format!("s{}", self.serial);
         let side = match at_copy {
             true => &mut self.dst,
             false => &mut self.src,
         };
-        let made = side.vol()?.snapshot_take(&name, "", side.machine.now());
+        let made = side
+            .vol()?
+            .snapshot_take(&name, "", side.machine.current_time());
         made.map_err(|e| format!("snapshot: {e}"))?;
         let files = side.files.clone();
         side.snapshots.push((name.clone(), files));
@@ -431,10 +433,10 @@ impl Story<'_> {
 
     /// Takes a snapshot of the state that clients of the destination see. This fails while a
     /// transfer has arrived in part, and if clients see nothing.
-    fn snapshot_of_copy(&mut self) -> Checked {
+    fn snapshot_of_copy(&mut self) -> CheckResult {
         self.serial += 1;
         let name = format!("c{}", self.serial);
-        let (vol, now) = (self.dst.vol()?, self.dst.machine.now());
+        let (vol, now) = (self.dst.vol()?, self.dst.machine.current_time());
         let partial = vol.mirror().and_then(|mirror| mirror.partial).is_some();
         let made = vol.snapshot_take_of_copy(&name, "", now);
         match (made, &self.exported) {
@@ -450,7 +452,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn delete(&mut self, at_copy: bool) -> Checked {
+    fn delete(&mut self, at_copy: bool) -> CheckResult {
         let side = match at_copy {
             true => &mut self.dst,
             false => &mut self.src,
@@ -471,7 +473,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn break_off(&mut self) -> Checked {
+    fn break_off(&mut self) -> CheckResult {
         let result = self.dst.engine()?.break_off(self.dst.volume);
         match (&self.exported, result) {
             (None, Err(FsError::Invalid)) => Ok(()),
@@ -503,7 +505,7 @@ impl Story<'_> {
     }
 
     /// Checks that the planner would make the destination a copy again as the model says.
-    fn planned(&self) -> Checked {
+    fn planned(&self) -> CheckResult {
         let mut policies = system_policies().into_iter();
         let policy = policies.rfind(|p| p.name == "MirrorAllSnapshots");
         let job = Job {
@@ -543,7 +545,7 @@ impl Story<'_> {
         }
     }
 
-    fn resync(&mut self) -> Checked {
+    fn resync(&mut self) -> CheckResult {
         self.planned()?;
         let both = self.common();
         if both.is_empty() {
@@ -559,7 +561,7 @@ impl Story<'_> {
     }
 
     /// The source becomes the copy of what was its copy.
-    fn reverse(&mut self) -> Checked {
+    fn reverse(&mut self) -> CheckResult {
         self.planned()?;
         let both = self.common();
         if both.is_empty() {
@@ -575,7 +577,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn transfer(&mut self) -> Checked {
+    fn transfer(&mut self) -> CheckResult {
         let choices = self.choices;
         let begin = match &self.exported {
             None => 0,
@@ -660,7 +662,7 @@ impl Story<'_> {
         target: &str,
         damaged: Option<u64>,
         forged: Option<Forgery>,
-    ) -> Checked<Result<bool, TransferError>> {
+    ) -> CheckResult<Result<bool, TransferError>> {
         let choices = self.choices;
         let (src, dst) = (self.src.vol()?, self.dst.vol()?);
         let base = self.exported.as_deref();

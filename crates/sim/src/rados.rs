@@ -33,7 +33,7 @@ enum Work {
     Operate(Vec<Step>, Done<()>),
 }
 
-struct Held {
+struct HeldRequest {
     client: u64,
     object: String,
     work: Work,
@@ -53,7 +53,7 @@ struct State {
     clients: HashMap<u64, u64>,
     /// Clients whose operations are held.
     holding: Vec<u64>,
-    held: VecDeque<Held>,
+    held: VecDeque<HeldRequest>,
     /// Bytes that the pool takes; none is no bound.
     capacity: Option<u64>,
     /// Calls that clients make before they die.
@@ -314,7 +314,7 @@ impl Client {
     fn begin(&self, object: &str, work: Work) {
         let mut state = self.cluster.state.lock();
         if state.holding.contains(&self.number) {
-            state.held.push_back(Held {
+            state.held.push_back(HeldRequest {
                 client: self.number,
                 object: object.to_owned(),
                 work,

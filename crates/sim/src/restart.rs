@@ -13,7 +13,7 @@ use crate::rand::Choices;
 use crate::runner::Runner;
 use crate::suite::panic_text;
 
-type Checked<T = ()> = Result<T, String>;
+type CheckResult<T = ()> = Result<T, String>;
 
 /// One step of a sequence.
 #[derive(Clone, Debug)]
@@ -29,12 +29,16 @@ pub enum Step {
 }
 
 /// Performs steps that come from `next`, which is shown the model.
-fn perform(seed: u64, sizes: Sizes, mut next: impl FnMut(&mut Runner) -> Option<Step>) -> Checked {
+fn perform(
+    seed: u64,
+    sizes: Sizes,
+    mut next: impl FnMut(&mut Runner) -> Option<Step>,
+) -> CheckResult {
     let choices = Choices::new(seed);
     let machine = Machine::new(sizes, &choices)?;
     let mut running = machine.boot()?;
     let mut runner = with(&running, |subject| {
-        Runner::new(subject, machine.now(), Rules::ENGINE)
+        Runner::new(subject, machine.current_time(), Rules::ENGINE)
     })?;
     while let Some(step) = next(&mut runner) {
         match &step {
@@ -64,7 +68,7 @@ fn perform(seed: u64, sizes: Sizes, mut next: impl FnMut(&mut Runner) -> Option<
     Ok(())
 }
 
-fn replay(seed: u64, steps: &[Step]) -> Checked {
+fn replay(seed: u64, steps: &[Step]) -> CheckResult {
     let mut rest = steps.iter();
     catch_unwind(AssertUnwindSafe(|| {
         perform(seed, Sizes::small(), |_| rest.next().cloned())
@@ -76,7 +80,7 @@ fn replay(seed: u64, steps: &[Step]) -> Checked {
 ///
 /// # Errors
 /// The first difference, with a short sequence that shows it.
-pub fn story(seed: u64) -> Checked {
+pub fn story(seed: u64) -> CheckResult {
     let choices = Choices::new(seed);
     let profile = *choices.pick(&[Profile::mixed(), Profile::names(), Profile::data()]);
     let mut generator = Generator::new(choices.fork(), profile);

@@ -12,11 +12,11 @@ use weir_base::Time;
 
 use crate::model::listed_xattrs;
 use crate::model::{
-    Body, Data, Errno, Errors, Expect, Guard, Kind, Model, Moved, Name, Node, Op, PAGE, ROOT,
-    RootAttr, Rules, Slot, Stable,
+    Body, Data, Errno, Errors, Expect, Guard, Kind, Model, Name, Node, Op, PAGE, ROOT, RootAttr,
+    Rules, Slot, Stable, WriteAttr,
 };
 use crate::rand::Choices;
-use crate::subject::{Answer, Around, Before, Entry, Handle, Seen, Subject};
+use crate::subject::{Answer, Around, Before, Entry, Handle, ReportedAttr, Subject};
 
 /// A difference between subject and model, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,11 +32,11 @@ macro_rules! differ {
     ($($arg:tt)*) => { return Err(Mismatch(format!($($arg)*))) };
 }
 
-type Checked<T = ()> = Result<T, Mismatch>;
+type CheckResult<T = ()> = Result<T, Mismatch>;
 
 /// An operation that was performed but not yet acknowledged.
 #[derive(Clone, Debug)]
-struct Pending {
+struct PendingOp {
     id: Slot,
     op: Op,
     now: Time,
@@ -44,7 +44,7 @@ struct Pending {
 }
 
 #[derive(Clone, Debug)]
-struct Bound {
+struct HandleBinding {
     handle: Handle,
     fileid: u64,
 }
@@ -52,7 +52,7 @@ struct Bound {
 /// State found in the subject where the model allows a choice.
 #[derive(Default)]
 struct Findings {
-    moved: Vec<(Slot, Moved)>,
+    moved: Vec<(Slot, WriteAttr)>,
     pages: Vec<(Slot, u64, Vec<u8>)>,
 }
 
@@ -70,8 +70,8 @@ pub struct Runner {
     /// Expected state of the subject.
     pub model: Model,
     base: Model,
-    pending: VecDeque<Pending>,
-    bound: HashMap<Slot, Bound>,
+    pending: VecDeque<PendingOp>,
+    bound: HashMap<Slot, HandleBinding>,
     changes: HashMap<Slot, u64>,
     now: Time,
     next: u32,
@@ -107,7 +107,7 @@ impl Runner {
     ///
     /// # Errors
     /// If the root directory cannot be examined.
-    pub fn new(subject: &mut dyn Subject, now: Time, rules: Rules) -> Checked<Runner> {
+    pub fn new(subject: &mut dyn Subject, now: Time, rules: Rules) -> CheckResult<Runner> {
         let root = subject.root();
         let op = Op::Getattr { object: ROOT };
         let answer = subject.call(&op, now, &|_| root.clone(), None);
@@ -128,7 +128,7 @@ impl Runner {
         );
         model.adopt_moved(
             ROOT,
-            Moved {
+            WriteAttr {
                 size: 0,
                 mtime: attr.mtime,
                 ctime: attr.ctime,
@@ -140,7 +140,7 @@ impl Runner {
             pending: VecDeque::new(),
             bound: HashMap::from([(
                 ROOT,
-                Bound {
+                HandleBinding {
                     handle: root,
                     fileid: attr.fileid,
                 },
@@ -155,7 +155,7 @@ impl Runner {
 
     /// The present time of the run.
     #[must_use]
-    pub fn now(&self) -> Time {
+    pub fn current_time(&self) -> Time {
         self.now
     }
 
@@ -189,7 +189,7 @@ impl Runner {
     ///
     /// # Errors
     /// The first difference.
-    pub fn step(&mut self, subject: &mut dyn Subject, id: Slot, op: &Op) -> Checked {
+    pub fn step(&mut self, subject: &mut dyn Subject, id: Slot, op: &Op) -> CheckResult {
         if op
             .slots()
             .iter()
@@ -205,7 +205,7 @@ impl Runner {
         let answer = subject.call(op, self.now, &handle, guard);
         let done = done_in_part(op, answer.as_ref().ok());
         let op = done.as_ref().unwrap_or(op);
-        let before: Vec<(Slot, Moved)> = op
+        let before: Vec<(Slot, WriteAttr)> = op
             .slots()
             .iter()
             .flatten()
@@ -218,7 +218,7 @@ impl Runner {
                 self.model = next;
                 self.compare(op, &answer, &expect, &before)?;
                 if op.mutates() {
-                    self.pending.push_back(Pending {
+                    self.pending.push_back(PendingOp {
                         id,
                         op: op.clone(),
                         now: self.now,
@@ -260,8 +260,8 @@ impl Runner {
         op: &Op,
         answer: &Answer,
         expect: &Expect,
-        before: &[(Slot, Moved)],
-    ) -> Checked {
+        before: &[(Slot, WriteAttr)],
+    ) -> CheckResult {
         if let Some(slot) = expect.object {
             self.compare_object(op, slot, answer)?;
         }
@@ -305,7 +305,7 @@ impl Runner {
         Ok(())
     }
 
-    fn compare_object(&mut self, op: &Op, slot: Slot, answer: &Answer) -> Checked {
+    fn compare_object(&mut self, op: &Op, slot: Slot, answer: &Answer) -> CheckResult {
         if let Some(handle) = &answer.object {
             match self.bound.get(&slot) {
                 Some(bound) if bound.handle == *handle => {}
@@ -323,7 +323,7 @@ impl Runner {
                     }
                     self.bound.insert(
                         slot,
-                        Bound {
+                        HandleBinding {
                             handle: handle.clone(),
                             fileid: attr.fileid,
                         },
@@ -341,7 +341,7 @@ impl Runner {
     }
 
     /// The change counter never goes back, and after a crash it is above all that was shown before.
-    fn track_change(&mut self, slot: Slot, attr: &Seen, _mutated: bool) -> Checked {
+    fn track_change(&mut self, slot: Slot, attr: &ReportedAttr, _mutated: bool) -> CheckResult {
         if let Some(change) = attr.change {
             let last = self.changes.insert(slot, change);
             if last.is_some_and(|last| change < last) {
@@ -356,8 +356,8 @@ impl Runner {
         op: &Op,
         slot: Slot,
         around: &Around,
-        before: &[(Slot, Moved)],
-    ) -> Checked {
+        before: &[(Slot, WriteAttr)],
+    ) -> CheckResult {
         if let Some(after) = &around.after {
             self.compare_attr(slot, after, Strictness::Exact, &mut Findings::default())?;
             self.track_change(slot, after, true)?;
@@ -393,10 +393,10 @@ impl Runner {
     fn compare_attr(
         &self,
         slot: Slot,
-        seen: &Seen,
+        seen: &ReportedAttr,
         strictness: Strictness,
         findings: &mut Findings,
-    ) -> Checked {
+    ) -> CheckResult {
         let Some(node) = self.model.node(slot) else {
             differ!("{slot:?} is gone but has attributes {seen:?}");
         };
@@ -409,7 +409,7 @@ impl Runner {
         dir: Slot,
         listing: &BTreeMap<Name, Slot>,
         entries: &[Entry],
-    ) -> Checked {
+    ) -> CheckResult {
         let parent = match self.model.node(dir).map(|node| &node.body) {
             Some(Body::Dir { parent, .. }) => *parent,
             _ => dir,
@@ -474,7 +474,7 @@ impl Runner {
         if let Op::Write { stable, .. } = &mut op {
             *stable = Stable::Unstable;
         }
-        self.pending.push_back(Pending {
+        self.pending.push_back(PendingOp {
             id,
             op,
             now: self.now,
@@ -512,7 +512,7 @@ impl Runner {
     ///
     /// # Errors
     /// The first difference.
-    pub fn verify(&mut self, subject: &mut dyn Subject, choices: &Choices) -> Checked {
+    pub fn verify(&mut self, subject: &mut dyn Subject, choices: &Choices) -> CheckResult {
         let model = self.model.clone();
         self.match_state(subject, &model, Strictness::Exact, choices)?;
         Ok(())
@@ -528,7 +528,7 @@ impl Runner {
         subject: &mut dyn Subject,
         model: &Model,
         choices: &Choices,
-    ) -> Checked {
+    ) -> CheckResult {
         let mut model = model.clone();
         model.forget_access_times();
         self.match_state(subject, &model, Strictness::Exact, choices)?;
@@ -558,7 +558,7 @@ impl Runner {
     ///
     /// # Errors
     /// The difference to every candidate, if none explains it.
-    pub fn recovered(&mut self, subject: &mut dyn Subject, choices: &Choices) -> Checked {
+    pub fn recovered(&mut self, subject: &mut dyn Subject, choices: &Choices) -> CheckResult {
         let pending = std::mem::take(&mut self.pending);
         let mut candidates = vec![self.base.clone()];
         for operation in &pending {
@@ -622,7 +622,7 @@ impl Runner {
         model: &Model,
         strictness: Strictness,
         choices: &Choices,
-    ) -> Checked<Findings> {
+    ) -> CheckResult<Findings> {
         let mut findings = Findings::default();
         let kept = std::mem::replace(&mut self.model, model.clone());
         let result = self.match_nodes(subject, strictness, choices, &mut findings);
@@ -638,11 +638,11 @@ impl Runner {
         strictness: Strictness,
         choices: &Choices,
         findings: &mut Findings,
-    ) -> Checked<u64> {
+    ) -> CheckResult<u64> {
         let bound = &self.bound;
         let handle = |slot: Slot| bound.get(&slot).map_or_else(Vec::new, |b| b.handle.clone());
         let tolerated = std::cell::Cell::new(0);
-        let mut ask = |op: &Op| -> Checked<Option<Answer>> {
+        let mut ask = |op: &Op| -> CheckResult<Option<Answer>> {
             match subject.call(op, self.now, &handle, None) {
                 Ok(answer) => Ok(Some(answer)),
                 Err(errno) if self.tolerate.admits(errno) => {
@@ -733,11 +733,11 @@ fn first_difference(expected: &Option<Vec<u8>>, got: &Option<Vec<u8>>) -> String
 fn compare_node(
     slot: Slot,
     node: &Node,
-    seen: &Seen,
+    seen: &ReportedAttr,
     fileid: Option<u64>,
     strictness: Strictness,
     findings: &mut Findings,
-) -> Checked {
+) -> CheckResult {
     let same = node.kind() == seen.kind
         && node.mode == seen.mode
         && node.uid == seen.uid
@@ -746,7 +746,7 @@ fn compare_node(
         && node.rdev == seen.rdev
         && fileid.is_none_or(|fileid| fileid == seen.fileid);
     let sized = matches!(node.kind(), Kind::File | Kind::Symlink);
-    let moved = Moved {
+    let moved = WriteAttr {
         size: if sized { seen.size } else { node.moved.size },
         mtime: seen.mtime,
         ctime: seen.ctime,
@@ -779,14 +779,14 @@ fn compare_node(
 /// Compares a file's bytes: every page the model knows, its neighbours, and some places that must
 /// be holes.
 fn match_content(
-    ask: &mut dyn FnMut(&Op) -> Checked<Option<Answer>>,
+    ask: &mut dyn FnMut(&Op) -> CheckResult<Option<Answer>>,
     slot: Slot,
     node: &Node,
     size: u64,
     strictness: Strictness,
     (choices, longest): (&Choices, u64),
     findings: &mut Findings,
-) -> Checked {
+) -> CheckResult {
     let Body::File(content) = &node.body else {
         return Ok(());
     };

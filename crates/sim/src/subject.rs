@@ -10,7 +10,7 @@ pub type Handle = Vec<u8>;
 /// Attributes as the subject reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub struct Seen {
+pub struct ReportedAttr {
     pub kind: Kind,
     pub mode: u32,
     pub nlink: u32,
@@ -43,7 +43,7 @@ pub struct Around {
     /// The attributes before the operation.
     pub before: Option<Before>,
     /// The attributes after the operation.
-    pub after: Option<Seen>,
+    pub after: Option<ReportedAttr>,
 }
 
 /// A directory entry as the subject lists it.
@@ -53,7 +53,7 @@ pub struct Entry {
     pub name: Name,
     pub fileid: u64,
     pub cookie: u64,
-    pub attr: Option<Seen>,
+    pub attr: Option<ReportedAttr>,
 }
 
 /// A successful result; fields that do not belong to the operation are empty.
@@ -62,7 +62,7 @@ pub struct Answer {
     /// The object created or found.
     pub object: Option<Handle>,
     /// Its attributes, or those of the object asked about.
-    pub attr: Option<Seen>,
+    pub attr: Option<ReportedAttr>,
     /// Attributes around the operation, in the order of [`crate::model::Expect::changed`].
     pub changed: Vec<Around>,
     /// Bytes read, or a link's target.

@@ -45,7 +45,7 @@ struct Own {
 
 /// State that a thread expects to find.
 #[derive(Default)]
-pub struct Known {
+pub struct ExpectedState {
     /// Names of its files: (directory, name) to a key of `own`.
     names: BTreeMap<(usize, Vec<u8>), u64>,
     own: BTreeMap<u64, Own>,
@@ -53,7 +53,7 @@ pub struct Known {
     blocks: BTreeMap<(usize, u64), u64>,
 }
 
-type Checked<T = ()> = Result<T, String>;
+type CheckResult<T = ()> = Result<T, String>;
 
 impl Ground {
     /// Makes `dirs` directories and `files` shared files.
@@ -66,7 +66,7 @@ impl Ground {
         files: usize,
         threads: u64,
         operations: u64,
-    ) -> Checked<Ground> {
+    ) -> CheckResult<Ground> {
         let mut ground = Ground {
             volume,
             dirs: Vec::new(),
@@ -94,7 +94,12 @@ impl Ground {
     ///
     /// # Errors
     /// What failed.
-    pub fn find(volume: Arc<Volume>, dirs: usize, files: usize, threads: u64) -> Checked<Ground> {
+    pub fn find(
+        volume: Arc<Volume>,
+        dirs: usize,
+        files: usize,
+        threads: u64,
+    ) -> CheckResult<Ground> {
         let mut ground = Ground {
             volume,
             dirs: Vec::new(),
@@ -134,7 +139,10 @@ impl Ground {
             .drive_blocking(&mut cx, |cx| op(&self.volume, cx))
     }
 
-    fn run<T>(&self, op: impl FnMut(&Volume, &mut EngineContext) -> Result<T, Stop>) -> Checked<T> {
+    fn run<T>(
+        &self,
+        op: impl FnMut(&Volume, &mut EngineContext) -> Result<T, Stop>,
+    ) -> CheckResult<T> {
         self.try_run(op).map_err(|error| format!("failed: {error}"))
     }
 
@@ -146,14 +154,14 @@ impl Ground {
         &self,
         choices: &Choices,
         beside: &(dyn Fn() + Sync),
-    ) -> Checked<Vec<Known>> {
+    ) -> CheckResult<Vec<ExpectedState>> {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..self.threads)
                 .map(|thread| {
                     let choices = choices.fork();
                     scope.spawn(move || {
-                        let mut known = Known::default();
+                        let mut known = ExpectedState::default();
                         for _ in 0..self.operations {
                             self.step(thread, &choices, &mut known)
                                 .map_err(|what| format!("thread {thread}: {what}"))?;
@@ -167,7 +175,7 @@ impl Ground {
                     beside();
                 }
             });
-            let results: Vec<Checked<Known>> = workers
+            let results: Vec<CheckResult<ExpectedState>> = workers
                 .into_iter()
                 .map(|worker| {
                     worker
@@ -183,7 +191,7 @@ impl Ground {
         })
     }
 
-    fn step(&self, thread: u64, choices: &Choices, known: &mut Known) -> Checked {
+    fn step(&self, thread: u64, choices: &Choices, known: &mut ExpectedState) -> CheckResult {
         match choices.below(14) {
             0 | 1 => self.create(thread, choices, known),
             2..=4 => self.write_own(choices, known),
@@ -203,7 +211,7 @@ impl Ground {
         (choices.index(self.dirs.len()), name)
     }
 
-    fn pick(choices: &Choices, known: &Known) -> Option<((usize, Vec<u8>), u64)> {
+    fn pick(choices: &Choices, known: &ExpectedState) -> Option<((usize, Vec<u8>), u64)> {
         let names: Vec<_> = known.names.iter().collect();
         (!names.is_empty()).then(|| {
             let (name, file) = *choices.pick(&names);
@@ -211,7 +219,7 @@ impl Ground {
         })
     }
 
-    fn create(&self, thread: u64, choices: &Choices, known: &mut Known) -> Checked {
+    fn create(&self, thread: u64, choices: &Choices, known: &mut ExpectedState) -> CheckResult {
         let (dir, name) = self.fresh_name(thread, choices);
         let parent = self.dirs[dir];
         let result = self
@@ -237,7 +245,7 @@ impl Ground {
         }
     }
 
-    fn write_own(&self, choices: &Choices, known: &mut Known) -> Checked {
+    fn write_own(&self, choices: &Choices, known: &mut ExpectedState) -> CheckResult {
         let Some((_, file)) = Self::pick(choices, known) else {
             return Ok(());
         };
@@ -266,7 +274,7 @@ impl Ground {
         Ok(())
     }
 
-    fn cut_own(&self, choices: &Choices, known: &mut Known) -> Checked {
+    fn cut_own(&self, choices: &Choices, known: &mut ExpectedState) -> CheckResult {
         let Some((_, file)) = Self::pick(choices, known) else {
             return Ok(());
         };
@@ -283,7 +291,7 @@ impl Ground {
         Ok(())
     }
 
-    fn verify_own(&self, own: &Own) -> Checked {
+    fn verify_own(&self, own: &Own) -> CheckResult {
         let out = self.run(|v, cx| v.read(cx, own.ino, 0, 1 << 20))?;
         let got = out.to_vec();
         if got != own.data {
@@ -298,7 +306,7 @@ impl Ground {
         Ok(())
     }
 
-    fn read_own(&self, choices: &Choices, known: &mut Known) -> Checked {
+    fn read_own(&self, choices: &Choices, known: &mut ExpectedState) -> CheckResult {
         let Some(((dir, name), file)) = Self::pick(choices, known) else {
             return Ok(());
         };
@@ -320,7 +328,7 @@ impl Ground {
             .map_or(Ok(()), |own| self.verify_own(own))
     }
 
-    fn rename(&self, thread: u64, choices: &Choices, known: &mut Known) -> Checked {
+    fn rename(&self, thread: u64, choices: &Choices, known: &mut ExpectedState) -> CheckResult {
         let Some(((dir, name), file)) = Self::pick(choices, known) else {
             return Ok(());
         };
@@ -340,13 +348,13 @@ impl Ground {
         Ok(())
     }
 
-    fn forget_if_unnamed(known: &mut Known, file: u64) {
+    fn forget_if_unnamed(known: &mut ExpectedState, file: u64) {
         if !known.names.values().any(|f| *f == file) {
             known.own.remove(&file);
         }
     }
 
-    fn link(&self, thread: u64, choices: &Choices, known: &mut Known) -> Checked {
+    fn link(&self, thread: u64, choices: &Choices, known: &mut ExpectedState) -> CheckResult {
         let Some((_, file)) = Self::pick(choices, known) else {
             return Ok(());
         };
@@ -363,7 +371,7 @@ impl Ground {
         }
     }
 
-    fn remove(&self, choices: &Choices, known: &mut Known) -> Checked {
+    fn remove(&self, choices: &Choices, known: &mut ExpectedState) -> CheckResult {
         let Some(((dir, name), file)) = Self::pick(choices, known) else {
             return Ok(());
         };
@@ -380,7 +388,12 @@ impl Ground {
         Ok(())
     }
 
-    fn write_shared(&self, thread: u64, choices: &Choices, known: &mut Known) -> Checked {
+    fn write_shared(
+        &self,
+        thread: u64,
+        choices: &Choices,
+        known: &mut ExpectedState,
+    ) -> CheckResult {
         let file = choices.index(self.files.len());
         // Interleaved, so that neighbours in one extent belong to different threads.
         let block = choices.below(64) * self.threads + thread;
@@ -399,7 +412,7 @@ impl Ground {
         Ok(())
     }
 
-    fn verify_shared(&self, file: usize, block: u64, stamp: u64) -> Checked {
+    fn verify_shared(&self, file: usize, block: u64, stamp: u64) -> CheckResult {
         let ino = self.files[file];
         let out = self.run(|v, cx| v.read(cx, ino, block * BLOCK, BLOCK as usize))?;
         let got = out.to_vec();
@@ -411,7 +424,7 @@ impl Ground {
         Ok(())
     }
 
-    fn read_shared(&self, choices: &Choices, known: &mut Known) -> Checked {
+    fn read_shared(&self, choices: &Choices, known: &mut ExpectedState) -> CheckResult {
         let blocks: Vec<_> = known.blocks.iter().collect();
         if blocks.is_empty() {
             return Ok(());
@@ -421,7 +434,7 @@ impl Ground {
     }
 
     /// Every own name must be in the listing exactly once, whatever the others do meanwhile.
-    fn list(&self, thread: u64, choices: &Choices, known: &mut Known) -> Checked {
+    fn list(&self, thread: u64, choices: &Choices, known: &mut ExpectedState) -> CheckResult {
         let dir = choices.index(self.dirs.len());
         let listed = self.listing(dir, choices.between(3, 20) as usize)?;
         let prefix = format!("t{thread}-").into_bytes();
@@ -447,7 +460,7 @@ impl Ground {
         Ok(())
     }
 
-    fn listing(&self, dir: usize, entries: usize) -> Checked<Vec<(Vec<u8>, u64)>> {
+    fn listing(&self, dir: usize, entries: usize) -> CheckResult<Vec<(Vec<u8>, u64)>> {
         let ino = self.dirs[dir];
         let limit = ReadDirLimit {
             entries,
@@ -477,7 +490,7 @@ impl Ground {
     ///
     /// # Errors
     /// The first difference.
-    pub fn verify(&self, known: &[Known]) -> Checked {
+    pub fn verify(&self, known: &[ExpectedState]) -> CheckResult {
         for known in known {
             for own in known.own.values() {
                 self.verify_own(own)?;
@@ -514,7 +527,7 @@ impl Ground {
 ///
 /// # Errors
 /// What was wrong.
-pub fn story(seed: u64) -> Checked {
+pub fn story(seed: u64) -> CheckResult {
     let choices = Choices::new(seed);
     let background = choices.chance(1, 2);
     let machine = Machine::new(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_base::{Clock, SystemClock};
 use weir_rados::Objects;
-use weir_rados_store::{Connected, Process, RadosAggregate, Sizes};
+use weir_rados_store::{AggregateObjects, Process, RadosAggregate, Sizes};
 use weir_sim::device_suite::{LENGTH, MAX, Subject, run};
 use weir_sim::rados::Cluster;
 use weir_store::{AggregateDevices, Device, Discards, FileDevice, FileOptions, MemDevice};
@@ -51,7 +51,7 @@ fn on_simulated_objects() {
             clients += 1;
             let client: Arc<dyn Objects> = Arc::new(cluster.client(clients));
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-            let connected = Connected::on("rados:sim/devices", Arc::clone(&client), client);
+            let connected = AggregateObjects::on("rados:sim/devices", Arc::clone(&client), client);
             let sizes = Sizes {
                 max_blocks: 1 << 16,
                 log_bytes: LENGTH * 4096,

@@ -82,7 +82,7 @@ impl Tester {
     }
 
     /// Waits until the log's thread has submitted what it can.
-    fn settle(&self) {
+    fn wait_for_log(&self) {
         let (log, last) = (&self.log, self.last);
         self.world.wait_until(|held| {
             !held.is_empty() || log.durable().0 == last || log.poisoned().is_some()
@@ -105,7 +105,7 @@ impl Tester {
             Err(AppendError::Full) => self.free(),
             Err(error) => panic!("append: {error}"),
         }
-        self.settle();
+        self.wait_for_log();
     }
 
     fn release_one(&self) {
@@ -116,14 +116,14 @@ impl Tester {
             self.world
                 .wait_until(|_| log.durable() > before || log.poisoned().is_some());
         }
-        self.settle();
+        self.wait_for_log();
     }
 
     /// Releases the log up to now, as a checkpoint does.
     fn free(&mut self) {
         let cut = self.log.cut();
         while self.log.durable() < cut.last() {
-            self.settle();
+            self.wait_for_log();
             self.release_one();
         }
         let gone = cut.next.0 - self.from.next.0;

@@ -14,7 +14,8 @@ use std::time::Duration;
 use weir_base::{BlockAddr, Clock, ManualClock, SeededRng};
 use weir_rados::{Objects, Step};
 use weir_rados_store::{
-    Connected, LOCK, OWNER, Process, RadosAggregate, Seen, Sizes, Standbys, Waiting,
+    AggregateObjects, LOCK, OWNER, OwnerState, Process, RadosAggregate, Sizes, StandbyObserver,
+    Standbys,
 };
 use weir_sim::rados::{Client, Cluster};
 use weir_sim::rand::Choices;
@@ -41,9 +42,9 @@ impl Machine {
         }
     }
 
-    fn connected(&self) -> Connected {
+    fn connected(&self) -> AggregateObjects {
         let client: Arc<dyn Objects> = Arc::new(self.client.clone());
-        Connected::on("rados:sim/a", Arc::clone(&client), client)
+        AggregateObjects::on("rados:sim/a", Arc::clone(&client), client)
     }
 
     /// Takes the aggregate, with `meanwhile` at each pause.
@@ -55,7 +56,7 @@ impl Machine {
     fn acquire(
         &self,
         meanwhile: &dyn Fn(),
-        waiting: Option<&Waiting<'_>>,
+        waiting: Option<&StandbyObserver<'_>>,
     ) -> Result<RadosAggregate, String> {
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
         // An unknown process: nobody can see whether it has ended.
@@ -158,7 +159,7 @@ fn a_standby_waits_for_as_long_as_the_owner_lives_and_then_takes_over() {
             _ => drop(owner.lock().unwrap().take()),
         }
     };
-    let waiting = |seen: &Seen| {
+    let waiting = |seen: &OwnerState| {
         assert_eq!((seen.epoch, seen.fault.is_none()), (Some(1), true));
         assert!(seen.owner.is_some());
         looks.fetch_add(1, Ordering::Relaxed);
@@ -170,7 +171,9 @@ fn a_standby_waits_for_as_long_as_the_owner_lives_and_then_takes_over() {
         100,
         "its end needs no patience"
     );
-    taken.owner().settle(&|_| panic!("nobody else can answer"));
+    taken
+        .owner()
+        .finish_takeover(&|_| panic!("nobody else can answer"));
 }
 
 #[test]
@@ -180,7 +183,7 @@ fn a_standby_can_be_ended_and_outlives_a_cluster_that_is_out_of_reach() {
     let _owner = first.own();
     let looks = AtomicUsize::new(0);
     let patience = || touch(&first.client, 1_000 + looks.load(Ordering::Relaxed));
-    let waiting = |_: &Seen| looks.fetch_add(1, Ordering::Relaxed) < 50;
+    let waiting = |_: &OwnerState| looks.fetch_add(1, Ordering::Relaxed) < 50;
     let ended = second.acquire(&patience, Some(&waiting)).err().unwrap();
     assert!(ended.contains("does not stand by any more"), "{ended}");
     assert_eq!(looks.load(Ordering::Relaxed), 51);
@@ -204,7 +207,9 @@ fn an_aggregate_that_is_reserved_is_left_to_its_heir_for_a_while() {
     assert!(waited >= Duration::from_millis(1500), "{waited:?}");
     // The reservation ends with that.
     wait_for_data(&taken);
-    taken.owner().settle(&|time| second.clock.advance(time));
+    taken
+        .owner()
+        .finish_takeover(&|time| second.clock.advance(time));
     drop(taken);
     first.take(&|| panic!("nobody has it")).unwrap();
 }
@@ -292,7 +297,7 @@ fn after_a_takeover_the_old_owner_changes_nothing() {
     let new = second.take(&|| {}).unwrap();
     assert!(second.clock.monotonic() >= began + Duration::from_millis(1500));
     let waited = AtomicUsize::new(0);
-    new.owner().settle(&|time| {
+    new.owner().finish_takeover(&|time| {
         waited.fetch_add(time.as_millis() as usize, Ordering::Relaxed);
     });
     assert!(
@@ -468,7 +473,7 @@ fn an_owner_that_ends_before_an_earlier_lease_does_not_say_that_nobody_answers()
     let last = third.take(&|| {}).unwrap();
     assert!(third.clock.monotonic() >= began + Duration::from_millis(1500));
     let waited = AtomicUsize::new(0);
-    last.owner().settle(&|time| {
+    last.owner().finish_takeover(&|time| {
         waited.fetch_add(time.as_millis() as usize, Ordering::Relaxed);
     });
     assert!(waited.load(Ordering::Relaxed) > 2000);
@@ -586,16 +591,16 @@ fn a_pool_that_is_nearly_full_refuses_growth_and_a_full_one_refuses_writes() {
 }
 
 /// An owner that serves: its devices and its aggregate.
-struct Serving {
+struct ServingOwner {
     machine: Machine,
     devices: Arc<RadosAggregate>,
     aggregate: Arc<Aggregate>,
 }
 
-impl Serving {
+impl ServingOwner {
     /// Takes the aggregate over, compares its log with the `acknowledged` number of records, and
     /// takes a checkpoint. `meanwhile` is called between the takeover and the opening.
-    fn start(machine: Machine, acknowledged: u64, meanwhile: impl FnOnce()) -> Serving {
+    fn start(machine: Machine, acknowledged: u64, meanwhile: impl FnOnce()) -> ServingOwner {
         let devices = Arc::new(machine.take(&|| {}).unwrap());
         meanwhile();
         let place = Location::Devices(Arc::clone(&devices) as _);
@@ -610,7 +615,7 @@ impl Serving {
             last >= acknowledged,
             "{acknowledged} acknowledged, {last} found"
         );
-        let serving = Serving {
+        let serving = ServingOwner {
             machine,
             devices,
             aggregate,
@@ -648,7 +653,7 @@ fn takeovers_under_load_lose_nothing_that_was_acknowledged() {
         let cluster = Cluster::new();
         let pool = FramePool::new(4096).unwrap();
         let mut acknowledged = 0;
-        let mut serving = Serving::start(Machine::new(&cluster, 1), 0, || {});
+        let mut serving = ServingOwner::start(Machine::new(&cluster, 1), 0, || {});
         for number in 2..6 {
             for _ in 0..choices.below(60) {
                 let Some(lsn) = serving.append(&choices, &pool) else {
@@ -674,7 +679,7 @@ fn takeovers_under_load_lose_nothing_that_was_acknowledged() {
                 false => cluster.release(&choices),
             };
             let next = Machine::new(&cluster, number);
-            let next = Serving::start(next, acknowledged, || {
+            let next = ServingOwner::start(next, acknowledged, || {
                 if early {
                     end();
                 }

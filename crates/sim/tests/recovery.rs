@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use weir_base::{Ino, Time};
-use weir_sim::machine::{Machine, Running, Sizes};
+use weir_sim::machine::{Machine, RunningEngine, Sizes};
 use weir_sim::rand::Choices;
 use weir_volume::{CreateHow, EngineContext, FsError, SetAttr, Stability, Stop, Volume};
 
@@ -30,7 +30,7 @@ fn contents(file: u64, block: u64, turn: u64) -> Vec<u8> {
 }
 
 /// Files with names and data in the log alone; every fourth one is removed again.
-fn fill(running: &Running) {
+fn fill(running: &RunningEngine) {
     let vol = &running.volume;
     let write = |ino: Ino, file: u64, block: u64, turn: u64| {
         let data = contents(file, block, turn);

@@ -11,7 +11,7 @@ use crate::conn::connection::Connection;
 use crate::conn::operation;
 use crate::conn::reply::{self, Part, Reply};
 use crate::conn::server::Service;
-use crate::context::run::{Begun, Chain, CommandResult, Failure, Hash, Run};
+use crate::context::run::{Chain, CommandResult, CurrentRequest, Failure, Hash, Run};
 use crate::context::step::Step;
 use crate::open::shares;
 use crate::proto::dialect::Dialect;
@@ -32,7 +32,7 @@ const MOST: usize = 256;
 pub(crate) struct Close(pub &'static str);
 
 /// A chain at its end.
-pub(crate) struct Finished {
+pub(crate) struct ChainReply {
     pub reply: Reply,
     pub lsn: Option<Lsn>,
     pub delay: Option<Arc<Signal<()>>>,
@@ -99,7 +99,7 @@ impl Service {
         admitted: &Admissions,
         chain: &mut Chain,
         record: &[u8],
-    ) -> Result<Finished, Stop<Close>> {
+    ) -> Result<ChainReply, Stop<Close>> {
         let table = self.vfs.exports();
         loop {
             let Ok((header, message)) = link(record, chain.at) else {
@@ -147,7 +147,7 @@ impl Service {
                 }
                 Err(Stop::Failed(Failure::Close(why))) => return Err(Stop::Failed(Close(why))),
             };
-            chain.cx.settle(&self.vfs.throttle);
+            chain.cx.settle_charge(&self.vfs.throttle);
             chain.creating = None;
             let mut header = begun.header;
             header.tree = chain.connected.take().unwrap_or(header.tree);
@@ -199,7 +199,7 @@ impl Service {
 
     /// Counts a request that has been answered, and that it failed. `waited`: after an interim
     /// response.
-    fn count(&self, chain: &mut Chain, begun: &Begun, status: Status, waited: bool) {
+    fn count(&self, chain: &mut Chain, begun: &CurrentRequest, status: Status, waited: bool) {
         let command = begun.header.command;
         if status.is_error() {
             let operation = operation::number(command);
@@ -210,7 +210,7 @@ impl Service {
         }
     }
 
-    fn finish(&self, conn: &Connection, chain: &mut Chain) -> Finished {
+    fn finish(&self, conn: &Connection, chain: &mut Chain) -> ChainReply {
         let out = std::mem::take(&mut chain.out);
         let parts = std::mem::take(&mut chain.parts);
         let sealed = chain.sealed.take();
@@ -223,7 +223,7 @@ impl Service {
             Some(Hash::Setup(id)) => conn.add_to_setup(id, reply.message()),
             None => {}
         }
-        Finished {
+        ChainReply {
             reply,
             lsn: chain.lsn.take(),
             delay: chain.delay.take(),
@@ -238,8 +238,8 @@ impl Service {
         chain: &mut Chain,
         mut header: Header,
         message: &[u8],
-    ) -> Result<Begun, Stop<Close>> {
-        if header.has(flag::RESPONSE) {
+    ) -> Result<CurrentRequest, Stop<Close>> {
+        if header.has_flag(flag::RESPONSE) {
             return Err(Stop::Failed(Close("a response that nothing asked for")));
         }
         match (conn.negotiated.get(), header.command) {
@@ -256,14 +256,14 @@ impl Service {
             (false, asked) => (asked.min(1), asked - asked.min(1)),
             (true, asked) => (asked.max(1), 0),
         };
-        let mut begun = Begun {
+        let mut begun = CurrentRequest {
             header,
             refused: None,
             credits: conn.grant(wanted),
             withheld,
             signer: None,
         };
-        let related = header.has(flag::RELATED);
+        let related = header.has_flag(flag::RELATED);
         if related && chain.parts.is_empty() {
             begun.refused = Some(Status::INVALID_PARAMETER);
             return Ok(begun);
@@ -288,7 +288,7 @@ impl Service {
         if header.command == command::NEGOTIATE {
             return Ok(begun);
         }
-        let signed = header.has(flag::SIGNED);
+        let signed = header.has_flag(flag::SIGNED);
         // A request that need not be signed is answered as it came (§3.3.4.1.1).
         if signed || found.protection != Protection::Offered {
             begun.signer = Some(Arc::clone(&found.signer));

@@ -18,21 +18,21 @@ use std::sync::Arc;
 use weir_vfs::signal::Signal;
 
 /// The place of a waiting request in its connection, which it leaves when it is dropped.
-pub(crate) struct Place {
+pub(crate) struct PendingEntry {
     line: Arc<Line>,
     id: u64,
     cancelled: Arc<Signal<Status>>,
 }
 
-impl Drop for Place {
+impl Drop for PendingEntry {
     fn drop(&mut self) {
         self.line.remove(self.id);
     }
 }
 
-impl Place {
+impl PendingEntry {
     /// Enters the request that `chain` stopped at among those that wait.
-    pub fn new(line: &Arc<Line>, id: u64, header: &Header, chain: &Chain) -> Place {
+    pub fn new(line: &Arc<Line>, id: u64, header: &Header, chain: &Chain) -> PendingEntry {
         let cancelled = Arc::<Signal<Status>>::default();
         let wait = Wait {
             id,
@@ -46,7 +46,7 @@ impl Place {
         };
         let session = chain.session.as_ref();
         line.add(wait, || session.is_some_and(|session| session.has_ended()));
-        Place {
+        PendingEntry {
             line: Arc::clone(line),
             id,
             cancelled,

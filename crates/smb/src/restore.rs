@@ -3,16 +3,18 @@
 use crate::SERVICE;
 use crate::conn::server::Service;
 use crate::info::access::{denied, modes};
-use crate::open::deletions::{Marker, What};
+use crate::open::deletions::{Marker, RemovalKind};
 use crate::open::leases::{self, Hold};
-use crate::open::persistent::{self, Deletes, Recorded};
+use crate::open::persistent::{self, Deletes, OpenRecord};
 use crate::open::session::{File, Kind, Listing, Open};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use weir_base::VolumeId;
-use weir_vfs::claims::{Client, Lock, Marked, Modes, OpenRequest, Opened, Removal, Verdict};
+use weir_vfs::claims::{
+    Client, Lock, MarkOutcome, Modes, OpenOutcome, OpenRequest, Removal, Verdict,
+};
 use weir_vfs::grace::RecordId;
 use weir_vfs::{ClientKey, EngineContext, FileId, Namespace, Volume};
 
@@ -26,8 +28,8 @@ impl Service {
         let volumes: HashMap<VolumeId, &Arc<Volume>> = volumes.collect();
         let records = &self.leases.persistents.records;
         let mut restored = Vec::new();
-        for (id, record) in records.all(SERVICE) {
-            let Ok(recorded) = Recorded::decode(&record) else {
+        for (id, record) in records.list_records(SERVICE) {
+            let Ok(recorded) = OpenRecord::decode(&record) else {
                 tracing::error!(
                     "cannot read record of persistent open: not written by this version; removing the record"
                 );
@@ -76,7 +78,7 @@ impl Service {
     /// Removes the records of all persistent opens: their clients are not served any more.
     pub fn forget_persistent(&self) {
         let records = &self.leases.persistents.records;
-        for (id, _) in records.all(SERVICE) {
+        for (id, _) in records.list_records(SERVICE) {
             records.change_some_time(id, None);
         }
     }
@@ -86,10 +88,10 @@ impl Service {
         &self,
         volume: &Arc<Volume>,
         id: RecordId,
-        recorded: &Recorded,
+        recorded: &OpenRecord,
     ) -> Result<Arc<Open>, &'static str> {
         let head = &recorded.head;
-        let mut cx = EngineContext::new(self.clock.now());
+        let mut cx = EngineContext::new(self.clock.current_time());
         let pin = volume.drive_blocking(&mut cx, |cx| volume.pin(cx, head.ino));
         let pin = pin.map_err(|_| "the file is gone")?;
         let file = FileId {
@@ -135,7 +137,7 @@ impl Service {
         let persistents = &self.leases.persistents;
         let persistent = persistents.restored(claims, id, recorded);
         let persistent = persistent.ok_or("there is no memory for it")?;
-        if claims.open(file, &request) != Opened::Granted {
+        if claims.open(file, &request) != OpenOutcome::Granted {
             return Err("another open excludes it, or there is no memory for it");
         }
         for held in &recorded.locks {
@@ -196,7 +198,7 @@ impl Service {
     }
 
     /// Marks the file of an open for deletion, if the open had.
-    fn mark_again(&self, open: &Open, recorded: &Recorded) {
+    fn mark_again(&self, open: &Open, recorded: &OpenRecord) {
         let Deletes::Yes { when, alone } = recorded.deletes else {
             return;
         };
@@ -224,8 +226,8 @@ impl Service {
             alone,
         };
         let deletions = &self.news.deletions;
-        deletions.mark(file.id, marker, What::Name);
-        if self.vfs.claims.mark(file.id, &open.owner, when, &removal) != Marked::Yes {
+        deletions.mark(file.id, marker, RemovalKind::Name);
+        if self.vfs.claims.mark(file.id, &open.owner, when, &removal) != MarkOutcome::Yes {
             deletions.unmark(file.id);
         }
     }

@@ -4,14 +4,14 @@
 //! message that has to wait becomes a future with a copy of the message, which resumes at the
 //! suspended command of the chain ([`crate::chain`]).
 
-use crate::chain::{Close, Finished};
+use crate::chain::{ChainReply, Close};
 use crate::conn::connection::{self, ConnInfo, Connection};
 use crate::conn::reply::Reply;
-use crate::conn::server::{How, Service};
+use crate::conn::server::{Service, SessionEndCause};
 use crate::context::run::Chain;
 use crate::open::channel::Channel;
 use crate::open::persistent::Persistent;
-use crate::pending::{self, Place};
+use crate::pending::{self, PendingEntry};
 use crate::proto::compression::{self, COMPRESSED};
 use crate::proto::header::{HEADER, Header, PROTOCOL, SMB1, command, link};
 use crate::proto::sealing::{self, TRANSFORM};
@@ -20,17 +20,17 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_auth::tickets::MAX_TOKEN;
-use weir_auth::wire::Malformed;
+use weir_auth::wire::DecodeError;
 use weir_base::Lsn;
 use weir_base::limits::net::{MAX_RECORD, SMB_SMALL};
-use weir_conn::{Arrival, Parts, Request, Resumed, resume};
+use weir_conn::{Arrival, Parts, Request, WaitOutcome, resume};
 use weir_vfs::{Admissions, Stop, Suspend};
 
 /// Memory of a waiting message besides its bytes.
 const HELD_OVERHEAD: usize = 4096;
 
 /// A message that is suspended.
-pub type Later = weir_conn::Pending<Reply>;
+pub type Later = weir_conn::RequestFuture<Reply>;
 
 /// The outcome of a message.
 pub type Outcome = weir_conn::Outcome<Reply>;
@@ -83,7 +83,7 @@ impl Service {
         for channel in connection.take_sessions() {
             let last = channel.channels.lock().remove(conn.id);
             if last {
-                self.end(&channel, How::Lost);
+                self.end(&channel, SessionEndCause::Lost);
             }
         }
     }
@@ -123,7 +123,7 @@ impl Service {
 
     /// Serves one message, without its mark.
     pub fn handle(self: &Arc<Self>, conn: &ConnInfo, record: &[u8], now: Arrival) -> Outcome {
-        let connection = connection::of(conn);
+        let connection = connection::get_or_create(conn);
         match record.first_chunk::<4>() {
             Some(&PROTOCOL) if record.len() >= HEADER => {
                 self.handle_plain(conn, now, Cow::Borrowed(record), None)
@@ -152,7 +152,7 @@ impl Service {
         message: &[u8],
         sealed: Option<Rc<Channel>>,
     ) -> Outcome {
-        let plain = match decompressed(connection::of(conn), message) {
+        let plain = match decompressed(connection::get_or_create(conn), message) {
             Ok(plain) => plain,
             Err(why) => return Outcome::Close(why),
         };
@@ -172,7 +172,7 @@ impl Service {
         record: Cow<'_, [u8]>,
         sealed: Option<Rc<Channel>>,
     ) -> Outcome {
-        let connection = connection::of(conn);
+        let connection = connection::get_or_create(conn);
         // The one command without a response (§3.3.5.16).
         if let Ok((header, _)) = link(&record, 0)
             && header.command == command::CANCEL
@@ -184,7 +184,7 @@ impl Service {
         match self.run(connection, &conn.admitted, &mut chain, &record) {
             Ok(finished) => match finished.delay {
                 Some(delay) => {
-                    let Finished { reply, lsn, .. } = finished;
+                    let ChainReply { reply, lsn, .. } = finished;
                     Outcome::Later(Box::pin(async move {
                         delay.settled().await;
                         Outcome::Reply(reply, lsn)
@@ -207,13 +207,13 @@ impl Service {
         record: Cow<'_, [u8]>,
         suspend: Suspend,
     ) -> Outcome {
-        let connection = connection::of(conn);
+        let connection = connection::get_or_create(conn);
         let (mut place, mut parked) = (None, None);
         if suspend.is_deliberate() {
             let refusal = pending::refusal(&mut chain);
             let id = self.open_number();
             let interim = pending::interim(&mut chain, id).map(|(header, interim)| {
-                place = Some(Place::new(&connection.line, id, &header, &chain));
+                place = Some(PendingEntry::new(&connection.line, id, &header, &chain));
                 interim
             });
             // One of several requests of a message is not parked: they are bounded by what a
@@ -224,7 +224,7 @@ impl Service {
         let limited = suspend.is_limit();
         let bytes = record.len() + HELD_OVERHEAD;
         let held = limited.then(|| self.vfs.throttle.hold(connection.peer, bytes));
-        let waiting = Waiting {
+        let waiting = PendingChain {
             service: Arc::clone(self),
             connection: Rc::clone(connection),
             admitted: conn.admitted.clone(),
@@ -266,7 +266,7 @@ fn decompressed(connection: &Connection, message: &[u8]) -> Result<Vec<u8>, &'st
         false => SMB_SMALL,
     };
     let plain = compression::decompress(message, with, most);
-    let plain = plain.map_err(|Malformed| "a malformed compressed message")?;
+    let plain = plain.map_err(|DecodeError| "a malformed compressed message")?;
     match plain.starts_with(&PROTOCOL) && plain.len() >= HEADER {
         true => Ok(plain),
         false => Err("a compressed message that is none of SMB2"),
@@ -274,25 +274,25 @@ fn decompressed(connection: &Connection, message: &[u8]) -> Result<Vec<u8>, &'st
 }
 
 /// A chain that waits. Its charges are settled when it is dropped.
-struct Waiting {
+struct PendingChain {
     service: Arc<Service>,
     connection: Rc<Connection>,
     admitted: Admissions,
     record: Vec<u8>,
     chain: Chain,
     /// Its place among the requests that can be cancelled.
-    place: Option<Place>,
+    place: Option<PendingEntry>,
     /// The reply, which is delayed.
     delayed: Option<(Reply, Option<Lsn>)>,
 }
 
-impl Drop for Waiting {
+impl Drop for PendingChain {
     fn drop(&mut self) {
-        self.chain.cx.settle(&self.service.vfs.throttle);
+        self.chain.cx.settle_charge(&self.service.vfs.throttle);
     }
 }
 
-impl Request for Waiting {
+impl Request for PendingChain {
     type Reply = Reply;
     type Cancel = Status;
 
@@ -301,20 +301,20 @@ impl Request for Waiting {
             vfs: &self.service.vfs,
             cx: &mut self.chain.cx,
             patience: None,
-            cancelled: self.place.as_ref().map(Place::cancelled),
+            cancelled: self.place.as_ref().map(PendingEntry::cancelled),
         }
     }
 
-    fn resume(&mut self, resumed: Resumed<Status>) -> Result<Outcome, Suspend> {
+    fn resume(&mut self, resumed: WaitOutcome<Status>) -> Result<Outcome, Suspend> {
         if let Some((reply, lsn)) = self.delayed.take() {
             return Ok(Outcome::Reply(reply, lsn));
         }
         let chain = &mut self.chain;
         chain.failed = match resumed {
-            Resumed::Ready => None,
-            Resumed::Failed(error) => Some(error.into()),
-            Resumed::Cancelled(status) => Some(status),
-            Resumed::NotRecalled | Resumed::NotNamed => {
+            WaitOutcome::Ready => None,
+            WaitOutcome::Failed(error) => Some(error.into()),
+            WaitOutcome::Cancelled(status) => Some(status),
+            WaitOutcome::NotRecalled | WaitOutcome::NotNamed => {
                 unreachable!("a request of SMB waits for as long as it takes")
             }
         };

@@ -55,7 +55,7 @@ use crate::superblock::Superblock;
 use crate::tree::{NodeSink, NodeSource, Stop, TreeRoot};
 use weir_base::AggregateId;
 
-pub use files::{AggregateDevices, FolderLocation, Inspected, Location};
+pub use files::{AggregateDevices, FolderLocation, InspectedAggregate, Location};
 pub use open::{Finding, Inspection, Replay};
 
 /// Services that an aggregate uses: memory, time and randomness.
@@ -99,7 +99,7 @@ pub struct Aggregate {
 
 /// Description of an aggregate by its place, besides the devices.
 #[derive(Default)]
-pub(crate) struct Named {
+pub(crate) struct LocationInfo {
     /// Identity that the superblock has to have.
     pub id: Option<AggregateId>,
     /// Names of the format features that are on; `None`: all.
@@ -108,9 +108,9 @@ pub(crate) struct Named {
     pub folder: Option<Folder>,
 }
 
-impl From<Folder> for Named {
-    fn from(folder: Folder) -> Named {
-        Named {
+impl From<Folder> for LocationInfo {
+    fn from(folder: Folder) -> LocationInfo {
+        LocationInfo {
             id: Some(folder.id()),
             features: Some(folder.features().to_vec()),
             folder: Some(folder),
@@ -120,7 +120,7 @@ impl From<Folder> for Named {
 
 impl Aggregate {
     /// Returns true if the format feature is on.
-    pub fn has(&self, feature: &Feature) -> bool {
+    pub fn has_feature(&self, feature: &Feature) -> bool {
         let on = self.features.as_ref();
         on.is_none_or(|on| on.iter().any(|name| name == feature.name))
     }
@@ -187,8 +187,8 @@ impl Aggregate {
     }
 
     /// Returns a source of nodes that blocks on the device: for checkpoints and tools.
-    pub fn source(&self) -> Blocking<'_> {
-        Blocking(&self.cache)
+    pub fn source(&self) -> BlockingSource<'_> {
+        BlockingSource(&self.cache)
     }
 
     /// Begins a checkpoint. Only one may be in progress.
@@ -402,9 +402,9 @@ impl Aggregate {
 
 /// A source of nodes that blocks on the device: see [`Aggregate::source`].
 #[derive(Clone, Copy)]
-pub struct Blocking<'a>(&'a Cache);
+pub struct BlockingSource<'a>(&'a Cache);
 
-impl NodeSource for Blocking<'_> {
+impl NodeSource for BlockingSource<'_> {
     fn node(&self, ptr: &BlockPtr) -> Result<Frame, Stop> {
         if let Some(frame) = self.0.get(ptr) {
             return Ok(frame);

@@ -119,10 +119,10 @@ impl Cache {
     fn shard(&self, addr: BlockAddr) -> &Mutex<Shard> {
         // Fibonacci hashing of the group; the high bits are well mixed.
         let hash = (addr.0 >> GROUP_BITS).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.at((hash >> (64 - SHARDS.trailing_zeros())) as usize)
+        self.shard_at((hash >> (64 - SHARDS.trailing_zeros())) as usize)
     }
 
-    fn at(&self, index: usize) -> &Mutex<Shard> {
+    fn shard_at(&self, index: usize) -> &Mutex<Shard> {
         debug_assert_eq!(self.shards.len(), SHARDS);
         // SAFETY: there are SHARDS shards, a power of two, and the index is masked.
         unsafe { &self.shards.get_unchecked(index & (SHARDS - 1)).0 }
@@ -190,7 +190,7 @@ impl Cache {
             for _ in 0..2 * SHARDS {
                 let at = self.hand.fetch_add(1, Ordering::Relaxed);
                 let steps = if ruthless { usize::MAX } else { SEARCH };
-                let mut shard = self.at(at).lock();
+                let mut shard = self.shard_at(at).lock();
                 let want = EVICT_BATCH.min(shard.len() / EVICT_SHARE + 1);
                 shard.evict(want, steps, ruthless, &mut victims);
                 drop(shard);

@@ -37,11 +37,11 @@ pub type Piece = (BlockAddr, Vec<Frame>);
 /// Threads that write and flush for many requests: see the module's head. Dropping it completes the
 /// queued requests.
 pub struct DirectWriteBatcher {
-    shared: Arc<Shared>,
+    shared: Arc<BatcherState>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared {
+struct BatcherState {
     device: Arc<dyn Device>,
     queue: Mutex<Queue>,
     work: Condvar,
@@ -127,7 +127,7 @@ impl DirectWriteBatcher {
     /// # Errors
     /// If the system refuses a thread.
     pub fn start(device: Arc<dyn Device>) -> io::Result<DirectWriteBatcher> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(BatcherState {
             device,
             queue: Mutex::default(),
             work: Condvar::new(),
@@ -180,7 +180,7 @@ impl Drop for DirectWriteBatcher {
     }
 }
 
-impl Shared {
+impl BatcherState {
     fn run(&self) {
         let device = &*self.device;
         while let Some(jobs) = self.take() {
@@ -251,9 +251,9 @@ mod tests {
     /// flush.
     type Call = (Option<(u64, usize)>, Completer<()>);
 
-    struct Told(Mutex<Sender<Call>>);
+    struct ManualDevice(Mutex<Sender<Call>>);
 
-    impl Told {
+    impl ManualDevice {
         fn tell(&self, what: Option<(u64, usize)>) -> Io<()> {
             let (done, io) = Io::pair();
             self.0.lock().send((what, done)).unwrap();
@@ -261,7 +261,7 @@ mod tests {
         }
     }
 
-    impl Device for Told {
+    impl Device for ManualDevice {
         fn read(&self, _: BlockAddr, into: Vec<FrameMut>) -> Io<Vec<FrameMut>> {
             Io::ready(Ok(into))
         }
@@ -284,7 +284,7 @@ mod tests {
 
     fn batcher() -> (DirectWriteBatcher, Receiver<Call>) {
         let (send, calls) = channel();
-        let device = Arc::new(Told(Mutex::new(send)));
+        let device = Arc::new(ManualDevice(Mutex::new(send)));
         (DirectWriteBatcher::start(device).unwrap(), calls)
     }
 

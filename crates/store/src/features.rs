@@ -54,7 +54,7 @@ pub struct AggregateFormat {
 
 impl AggregateFormat {
     /// Compares an aggregate on which these features are on with this program.
-    pub fn of(on: Vec<String>) -> AggregateFormat {
+    pub fn from_features(on: Vec<String>) -> AggregateFormat {
         AggregateFormat {
             version: FORMAT_VERSION,
             off: off(&on, FEATURES),

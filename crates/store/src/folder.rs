@@ -85,13 +85,13 @@ pub struct Folder {
     /// Names of the format features that are on.
     features: Vec<String>,
     /// Folders that are being created: the log's last.
-    begun: Vec<Begun>,
+    begun: Vec<FolderCreation>,
     /// Lock files of the folders; closing them unlocks.
     _locks: Vec<File>,
 }
 
 /// A folder that is being created.
-struct Begun {
+struct FolderCreation {
     dir: PathBuf,
     /// Name of the identity file.
     name: &'static str,
@@ -99,7 +99,7 @@ struct Begun {
     missing: Vec<PathBuf>,
 }
 
-impl Begun {
+impl FolderCreation {
     /// Removes everything that was created. Links and devices were not.
     fn undo(&self) {
         // In a log folder created here no file is called device.
@@ -270,7 +270,7 @@ impl Folder {
     /// [`StoreError::Format`] if the file system refuses.
     pub fn complete(&self) -> Result<(), StoreError> {
         // The log's folder first: an aggregate without a log cannot be opened.
-        for Begun { dir, name, .. } in self.begun.iter().rev() {
+        for FolderCreation { dir, name, .. } in self.begun.iter().rev() {
             fs::rename(dir.join(new_name(name)), dir.join(name))
                 .and_then(|()| File::open(dir)?.sync_all())
                 .map_err(|e| refuse(dir, e))?;
@@ -323,8 +323,8 @@ fn begin(
     id: AggregateId,
     files: &[&str],
     external_log: bool,
-) -> Result<(Begun, File), StoreError> {
-    let made = Begun {
+) -> Result<(FolderCreation, File), StoreError> {
+    let made = FolderCreation {
         dir: dir.to_owned(),
         name,
         missing: missing(dir),
@@ -581,7 +581,7 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
         .open(&path)
         .map_err(|e| refuse(&path, e))?;
     if !take(&file).map_err(|e| refuse(&path, e))? {
-        let who = match named(&file).as_str() {
+        let who = match read_holder(&file).as_str() {
             "" => String::new(),
             pid => format!(" (process {pid})"),
         };
@@ -624,7 +624,7 @@ fn take(file: &File) -> io::Result<bool> {
 }
 
 /// Returns the process that a lock file names; empty if none.
-fn named(file: &File) -> String {
+fn read_holder(file: &File) -> String {
     let mut holder = String::new();
     let _ = file.take(32).read_to_string(&mut holder);
     holder.trim().to_owned()
@@ -636,7 +636,7 @@ pub fn holder(dir: &Path) -> Option<String> {
     let file = File::open(dir.join(LOCK)).ok()?;
     let free = flock(&file, FlockOperation::NonBlockingLockShared);
     let held = free.is_err_and(|error| error == Errno::WOULDBLOCK);
-    held.then(|| named(&file))
+    held.then(|| read_holder(&file))
 }
 
 fn parse_id(text: &str) -> Option<AggregateId> {

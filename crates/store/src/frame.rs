@@ -137,7 +137,7 @@ struct Depot {
 }
 
 #[repr(align(64))]
-struct Padded<T>(T);
+struct CachePadded<T>(T);
 
 struct Inner {
     base: NonNull<u8>,
@@ -149,8 +149,8 @@ struct Inner {
     /// is not.
     words: Box<[AtomicU32]>,
     shards: [Shard; SHARDS],
-    depot: Padded<Mutex<Depot>>,
-    free: Padded<AtomicUsize>,
+    depot: CachePadded<Mutex<Depot>>,
+    free: CachePadded<AtomicUsize>,
     ahead: Ahead,
     /// Frames still out once the pool is dropped.
     orphans: AtomicUsize,
@@ -226,14 +226,14 @@ impl FramePool {
             reserve: frames / CP_SHARE,
             words: (0..frames).map(|_| AtomicU32::new(0)).collect(),
             shards,
-            depot: Padded(Mutex::new(Depot {
+            depot: CachePadded(Mutex::new(Depot {
                 full: Vec::new(),
                 fresh: FreshFrames {
                     next: 0,
                     end: total,
                 },
             })),
-            free: Padded(AtomicUsize::new(frames)),
+            free: CachePadded(AtomicUsize::new(frames)),
             ahead: Ahead::default(),
             orphans: AtomicUsize::new(0),
         });

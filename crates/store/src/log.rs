@@ -86,15 +86,15 @@ pub use batch::Record;
 use batch::{Batch, blocks_of};
 use begins::Begins;
 pub use cost::{LogWrites, PartnerCost};
-pub use error::{AppendError, LogError, Poisoned};
+pub use error::{AppendError, LogError, LogPoisonError};
 use format::{HEAD, MAX_META_BLOCKS, PAGE_SUM, RECORD_HEAD, Ring};
 pub use format::{ParsedBatch, parse_batch};
 pub use position::{LogCut, LogId, LogPos};
-use prepare::Prepared;
+use prepare::PrepareProgress;
 use queue::Queue;
-pub use recover::{Replay, Replayed, Replaying};
-use shared::{GATHERING, Shared};
-use stream::{NO_STREAM, Summed};
+pub use recover::{Replay, ReplayProgress, ReplayedRecord};
+use shared::{GATHERING, LogState};
+use stream::{ChecksummedRecord, NO_STREAM};
 use wait::Progress;
 pub use wait::Wait;
 
@@ -120,7 +120,7 @@ impl Drop for Gather<'_> {
 /// Dropping it ends its thread after the batch in flight. Records still queued were never
 /// acknowledged and are not written.
 pub struct Log {
-    shared: Arc<Shared>,
+    shared: Arc<LogState>,
     thread: Option<JoinHandle<()>>,
     preparing: Option<JoinHandle<()>>,
 }
@@ -200,7 +200,7 @@ impl Log {
         prepared: Option<LogPos>,
     ) -> Result<Arc<Log>, LogError> {
         let unfinished = prepared.is_some();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LogState {
             device,
             id,
             ring,
@@ -220,7 +220,7 @@ impl Log {
             }),
             work: Condvar::new(),
             progress: Arc::new(Progress::starting_at(at.last())),
-            prepared: Prepared::new(prepared),
+            prepared: PrepareProgress::new(prepared),
             begins: Begins::default(),
         });
         let mut log = Log {
@@ -243,10 +243,14 @@ impl Log {
     }
 
     /// Appends `record`. The stream gets `shipped` in its place, if given.
-    fn append_in(&self, record: Record, shipped: Option<Summed>) -> Result<Lsn, AppendError> {
+    fn append_in(
+        &self,
+        record: Record,
+        shipped: Option<ChecksummedRecord>,
+    ) -> Result<Lsn, AppendError> {
         let s = &*self.shared;
         if let Some(why) = s.progress.guard().why() {
-            return Err(AppendError::Poisoned(Poisoned(Arc::clone(why))));
+            return Err(AppendError::Poisoned(LogPoisonError(Arc::clone(why))));
         }
         let pages = record.pages.len();
         if !self.fits(record.meta.len(), pages) {
@@ -288,7 +292,7 @@ impl Log {
             None => open.push(&record.meta, record.pages, &sums),
             Some(stream) => {
                 open.push(&record.meta, record.pages.clone(), &sums);
-                let summed = shipped.unwrap_or(Summed {
+                let summed = shipped.unwrap_or(ChecksummedRecord {
                     record,
                     sums,
                     advance: None,
@@ -337,7 +341,7 @@ impl Log {
     /// Waits until the record `lsn` is durable.
     ///
     /// # Errors
-    /// [`Poisoned`] if the record never will be.
+    /// [`LogPoisonError`] if the record never will be.
     pub fn wait(&self, lsn: Lsn) -> Wait {
         Wait::new(Arc::clone(&self.shared.progress), lsn)
     }
@@ -345,8 +349,8 @@ impl Log {
     /// Like [`Log::wait`], but blocks the calling thread.
     ///
     /// # Errors
-    /// [`Poisoned`] if the record never will be.
-    pub fn wait_blocking(&self, lsn: Lsn) -> Result<(), Poisoned> {
+    /// [`LogPoisonError`] if the record never will be.
+    pub fn wait_blocking(&self, lsn: Lsn) -> Result<(), LogPoisonError> {
         self.shared.gathered();
         self.shared.progress.wait_blocking(lsn)
     }
@@ -442,7 +446,7 @@ impl Log {
     }
 
     /// Returns the reason why the log has stopped, if it has.
-    pub fn poisoned(&self) -> Option<Poisoned> {
+    pub fn poisoned(&self) -> Option<LogPoisonError> {
         self.shared.progress.poisoned()
     }
 }

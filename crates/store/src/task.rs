@@ -38,7 +38,7 @@ const WOKEN: u8 = 2;
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-struct Detached {
+struct DetachedTask {
     state: AtomicU8,
     /// The future; `None` once it has ended.
     work: Mutex<Option<Work>>,
@@ -48,14 +48,14 @@ struct Detached {
 /// it, which is the one that completes its wait. The future must not take long between two waits,
 /// nor block.
 pub fn detach(work: impl Future<Output = ()> + Send + 'static) {
-    Arc::new(Detached {
+    Arc::new(DetachedTask {
         state: AtomicU8::new(IDLE),
         work: Mutex::new(Some(Box::pin(work))),
     })
     .wake();
 }
 
-impl Wake for Detached {
+impl Wake for DetachedTask {
     fn wake(self: Arc<Self>) {
         let woken = |state| Some(if state == IDLE { POLLED } else { WOKEN });
         let before = self

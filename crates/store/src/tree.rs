@@ -1,12 +1,12 @@
 //! Copy-on-write B+trees that hold all committed state.
 //!
-//! A tree is never changed. [`apply`] merges a sorted batch of edits into it and yields the root of
-//! a new tree that shares every untouched node with the old one. The old root stays readable for as
-//! long as its blocks are kept. So readers take no latch, a snapshot is a root that is kept, and
-//! the difference of two trees is found by skipping the shared nodes ([`diff`]). Rodeh, "B-trees,
-//! Shadowing, and Clones" (2008) describes the idea. As the edits come in batches here, one merging
-//! pass in key order replaces the top-down splits described there, and each touched node is written
-//! once a batch.
+//! A tree is never changed. [`mod@apply`] merges a sorted batch of edits into it and yields the
+//! root of a new tree that shares every untouched node with the old one. The old root stays
+//! readable for as long as its blocks are kept. So readers take no latch, a snapshot is a root that
+//! is kept, and the difference of two trees is found by skipping the shared nodes ([`mod@diff`]).
+//! Rodeh, "B-trees, Shadowing, and Clones" (2008) describes the idea. As the edits come in batches
+//! here, one merging pass in key order replaces the top-down splits described there, and each
+//! touched node is written once a batch.
 //!
 //! Functions that read take a [`NodeSource`]. In the foreground that is the cache: a missing node
 //! ends the call with [`Stop::Fetch`], the caller awaits the block and calls again.

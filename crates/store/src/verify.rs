@@ -173,7 +173,7 @@ impl<T> Sweep<'_, T> {
             && let Poll::Ready(result) = Pin::new(read).poll(&mut nobody)
         {
             if let Some((_, run)) = self.flight.pop_front() {
-                self.settle(result, run, fault);
+                self.verify_read(result, run, fault);
             }
         }
     }
@@ -183,11 +183,16 @@ impl<T> Sweep<'_, T> {
         let Some((read, run)) = self.flight.pop_front() else {
             return false;
         };
-        self.settle(read.wait(), run, fault);
+        self.verify_read(read.wait(), run, fault);
         true
     }
 
-    fn settle(&self, read: Result<Vec<FrameMut>, IoError>, run: Blocks<T>, fault: OnFault<'_, T>) {
+    fn verify_read(
+        &self,
+        read: Result<Vec<FrameMut>, IoError>,
+        run: Blocks<T>,
+        fault: OnFault<'_, T>,
+    ) {
         match read {
             Ok(frames) => {
                 for ((ptr, of), frame) in run.into_iter().zip(&frames) {
@@ -234,12 +239,12 @@ mod tests {
     const BLOCKS: u64 = 1000;
 
     /// A device that records its reads.
-    struct Noting {
+    struct RecordingDevice {
         disk: MemDevice,
         reads: Mutex<Vec<(u64, usize)>>,
     }
 
-    impl Device for Noting {
+    impl Device for RecordingDevice {
         fn read(&self, addr: BlockAddr, into: Vec<FrameMut>) -> Io<Vec<FrameMut>> {
             self.reads.lock().push((addr.0, into.len()));
             self.disk.read(addr, into)
@@ -261,13 +266,13 @@ mod tests {
         }
     }
 
-    fn device() -> (Arc<Noting>, Verifier) {
+    fn device() -> (Arc<RecordingDevice>, Verifier) {
         let disk = MemDevice::new(BLOCKS);
         for at in 0..BLOCKS {
             disk.tamper(BlockAddr(at), |page| page.fill(at as u8));
         }
         let reads = Mutex::default();
-        let device = Arc::new(Noting { disk, reads });
+        let device = Arc::new(RecordingDevice { disk, reads });
         let verifier = Verifier::on(Arc::clone(&device) as _).unwrap();
         (device, verifier)
     }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // A client of tests fails loudly.
 
 use crate::nfs3::{Fattr, Sattr, Wcc};
-use crate::{In, Malformed, Out};
+use crate::{DecodeError, In, Out};
 
 /// Encoded arguments.
 #[derive(Clone, Default, Debug)]
@@ -76,7 +76,7 @@ impl Args {
 pub struct Fields(pub Vec<u8>, pub usize);
 
 impl Fields {
-    fn take<T>(&mut self, take: impl FnOnce(&mut In<'_>) -> Result<T, Malformed>) -> T {
+    fn take<T>(&mut self, take: impl FnOnce(&mut In<'_>) -> Result<T, DecodeError>) -> T {
         let mut rest = In(&self.0[self.1..]);
         let taken = take(&mut rest).unwrap();
         self.1 = self.0.len() - rest.0.len();

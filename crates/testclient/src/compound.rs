@@ -318,7 +318,7 @@ pub struct Results {
 impl Results {
     /// Takes the head of a reply's results.
     #[must_use]
-    pub fn of(mut r: Fields, tag: &[u8]) -> Results {
+    pub fn from_fields(mut r: Fields, tag: &[u8]) -> Results {
         let status = r.u();
         assert_eq!(r.o(), tag);
         let count = r.u();

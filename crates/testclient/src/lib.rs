@@ -17,4 +17,4 @@ pub mod xdr;
 pub use args::{Args, Fields};
 pub use nfs3::{Call, Reply};
 pub use rpc::Caller;
-pub use xdr::{In, Malformed, Out};
+pub use xdr::{DecodeError, In, Out};

@@ -1,7 +1,7 @@
 //! Calls of NFSv3 (RFC 1813) and MNT, and their replies.
 
 use crate::rpc::{self, Caller};
-use crate::xdr::{In, Malformed, Out};
+use crate::xdr::{DecodeError, In, Out};
 
 /// RPC program number of NFS.
 pub const PROGRAM: u32 = 100_003;
@@ -68,9 +68,9 @@ fn put_time(out: &mut Out, time: Time) {
     out.u32(time.0).u32(time.1);
 }
 
-fn get_time(d: &mut In<'_>) -> Result<Time, Malformed> {
+fn get_time(d: &mut In<'_>) -> Result<Time, DecodeError> {
     match (d.u32()?, d.u32()?) {
-        (_, 1_000_000_000..) => Err(Malformed("nanoseconds of a second or more")),
+        (_, 1_000_000_000..) => Err(DecodeError("nanoseconds of a second or more")),
         time => Ok(time),
     }
 }
@@ -133,10 +133,10 @@ impl Fattr {
     ///
     /// # Errors
     /// An unknown type of file, or no such time.
-    pub fn decode(d: &mut In<'_>) -> Result<Fattr, Malformed> {
+    pub fn decode(d: &mut In<'_>) -> Result<Fattr, DecodeError> {
         let kind = d.u32()?;
         if !(REG..=FIFO).contains(&kind) {
-            return Err(Malformed("unknown file type"));
+            return Err(DecodeError("unknown file type"));
         }
         Ok(Fattr {
             kind,
@@ -159,7 +159,7 @@ impl Fattr {
     ///
     /// # Errors
     /// As [`Fattr::decode`].
-    pub fn optional(d: &mut In<'_>) -> Result<Option<Fattr>, Malformed> {
+    pub fn optional(d: &mut In<'_>) -> Result<Option<Fattr>, DecodeError> {
         d.bool()?.then(|| Fattr::decode(d)).transpose()
     }
 }
@@ -186,7 +186,7 @@ impl Wcc {
     ///
     /// # Errors
     /// As [`Fattr::decode`].
-    pub fn decode(d: &mut In<'_>) -> Result<Wcc, Malformed> {
+    pub fn decode(d: &mut In<'_>) -> Result<Wcc, DecodeError> {
         let before = match d.bool()? {
             false => None,
             true => Some(Before {
@@ -203,7 +203,7 @@ impl Wcc {
 /// `createhow3`.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
-pub enum How {
+pub enum CreateHow3 {
     Unchecked(Sattr),
     Guarded(Sattr),
     Exclusive(Verifier),
@@ -230,7 +230,7 @@ pub enum Call {
         stable: u32,
         data: Vec<u8>,
     },
-    Create(Fh, Name, How),
+    Create(Fh, Name, CreateHow3),
     Mkdir(Fh, Name, Sattr),
     Symlink(Fh, Name, Sattr, Vec<u8>),
     Mknod {
@@ -314,11 +314,11 @@ pub enum Reply {
     Done(Vec<Wcc>),
 }
 
-fn fh(d: &mut In<'_>) -> Result<Fh, Malformed> {
+fn fh(d: &mut In<'_>) -> Result<Fh, DecodeError> {
     Ok(d.opaque()?.to_vec())
 }
 
-fn optional_fh(d: &mut In<'_>) -> Result<Option<Fh>, Malformed> {
+fn optional_fh(d: &mut In<'_>) -> Result<Option<Fh>, DecodeError> {
     d.bool()?.then(|| fh(d)).transpose()
 }
 
@@ -389,9 +389,9 @@ impl Call {
             Call::Create(dir, name, how) => {
                 out.opaque(dir).opaque(name);
                 match how {
-                    How::Unchecked(a) => a.encode(out.u32(0)),
-                    How::Guarded(a) => a.encode(out.u32(1)),
-                    How::Exclusive(v) => {
+                    CreateHow3::Unchecked(a) => a.encode(out.u32(0)),
+                    CreateHow3::Guarded(a) => a.encode(out.u32(1)),
+                    CreateHow3::Exclusive(v) => {
                         out.u32(2).fixed(v);
                     }
                 }
@@ -448,7 +448,7 @@ impl Call {
     ///
     /// # Errors
     /// If that is not what the call may return, status and all.
-    pub fn decode(&self, mut d: In<'_>) -> Result<Reply, Malformed> {
+    pub fn decode(&self, mut d: In<'_>) -> Result<Reply, DecodeError> {
         let reply = match d.u32()? {
             0 => self.success(&mut d)?,
             status => {
@@ -461,7 +461,7 @@ impl Call {
     }
 
     /// Reads the results behind a status that is not OK.
-    fn failure(&self, d: &mut In<'_>) -> Result<(), Malformed> {
+    fn failure(&self, d: &mut In<'_>) -> Result<(), DecodeError> {
         match self {
             Call::Mnt(_) | Call::Getattr(_) => {}
             Call::Lookup(..)
@@ -486,7 +486,7 @@ impl Call {
         Ok(())
     }
 
-    fn success(&self, d: &mut In<'_>) -> Result<Reply, Malformed> {
+    fn success(&self, d: &mut In<'_>) -> Result<Reply, DecodeError> {
         Ok(match self {
             Call::Mnt(_) => {
                 let root = fh(d)?;
@@ -509,7 +509,7 @@ impl Call {
                 Fattr::optional(d)?;
                 let (count, eof, data) = (d.u32()?, d.bool()?, d.opaque()?.to_vec());
                 if data.len() != count as usize {
-                    return Err(Malformed("READ count and data length differ"));
+                    return Err(DecodeError("READ count and data length differ"));
                 }
                 Reply::Data { data, eof }
             }
@@ -517,7 +517,7 @@ impl Call {
                 let around = Wcc::decode(d)?;
                 let (count, committed) = (d.u32()?, d.u32()?);
                 if committed > FILE_SYNC {
-                    return Err(Malformed("unknown stability"));
+                    return Err(DecodeError("unknown stability"));
                 }
                 Reply::Written {
                     count,
@@ -544,7 +544,7 @@ impl Call {
     }
 
     /// A page of a directory.
-    fn page(d: &mut In<'_>, plus: bool) -> Result<Reply, Malformed> {
+    fn page(d: &mut In<'_>, plus: bool) -> Result<Reply, DecodeError> {
         Fattr::optional(d)?;
         let verifier = d.fixed()?;
         let mut entries = Vec::new();

@@ -78,7 +78,7 @@ impl Client4 {
         self.stream.read_exact(&mut body)?;
         let results = rpc::results(&body, self.xid).unwrap();
         let at = body.len() - results.0.len();
-        Ok(Results::of(Fields(body, at), b""))
+        Ok(Results::from_fields(Fields(body, at), b""))
     }
 
     /// Sends operations without a session.

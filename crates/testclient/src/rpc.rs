@@ -1,6 +1,6 @@
 //! The heads of calls and replies (RFC 5531) with AUTH_SYS.
 
-use crate::xdr::{In, Malformed, Out};
+use crate::xdr::{DecodeError, In, Out};
 
 /// The identity of the caller (AUTH_SYS).
 #[derive(Clone, Debug, Default)]
@@ -42,17 +42,17 @@ pub fn call(xid: u32, program: u32, version: u32, procedure: u32, caller: &Calle
 ///
 /// # Errors
 /// If it is not a reply to a call that was carried out.
-pub fn accepted(reply: &[u8]) -> Result<(u32, In<'_>), Malformed> {
+pub fn accepted(reply: &[u8]) -> Result<(u32, In<'_>), DecodeError> {
     let mut reader = In(reply);
     let xid = reader.u32()?;
     if reader.u32()? != 1 || reader.u32()? != 0 {
-        return Err(Malformed("call denied"));
+        return Err(DecodeError("call denied"));
     }
     let _flavour = reader.u32()?;
     let _verifier = reader.opaque()?;
     match reader.u32()? {
         0 => Ok((xid, reader)),
-        _ => Err(Malformed("call accepted but not served")),
+        _ => Err(DecodeError("call accepted but not served")),
     }
 }
 
@@ -60,9 +60,9 @@ pub fn accepted(reply: &[u8]) -> Result<(u32, In<'_>), Malformed> {
 ///
 /// # Errors
 /// As [`accepted`], and if the reply is to another call.
-pub fn results(reply: &[u8], xid: u32) -> Result<In<'_>, Malformed> {
+pub fn results(reply: &[u8], xid: u32) -> Result<In<'_>, DecodeError> {
     match accepted(reply)? {
         (found, reader) if found == xid => Ok(reader),
-        _ => Err(Malformed("reply to another transaction")),
+        _ => Err(DecodeError("reply to another transaction")),
     }
 }

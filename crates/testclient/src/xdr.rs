@@ -47,18 +47,18 @@ impl Out {
 
 /// Error of decoding, with the place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Malformed(pub &'static str);
+pub struct DecodeError(pub &'static str);
 
 /// Reads encoded items from the front of its bytes.
 #[derive(Debug, Clone)]
 pub struct In<'a>(pub &'a [u8]);
 
-type Read<T> = Result<T, Malformed>;
+type Read<T> = Result<T, DecodeError>;
 
 impl<'a> In<'a> {
     fn take(&mut self, len: usize) -> Read<&'a [u8]> {
         if self.0.len() < len {
-            return Err(Malformed("reply ends early"));
+            return Err(DecodeError("reply ends early"));
         }
         let (head, rest) = self.0.split_at(len);
         self.0 = rest;
@@ -87,7 +87,7 @@ impl<'a> In<'a> {
         match self.u32()? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(Malformed("a boolean that is neither 0 nor 1")),
+            _ => Err(DecodeError("a boolean that is neither 0 nor 1")),
         }
     }
 
@@ -98,7 +98,7 @@ impl<'a> In<'a> {
         let bytes = self.take(len)?;
         let pad = self.take(len.next_multiple_of(4) - len)?;
         if pad.iter().any(|&b| b != 0) {
-            return Err(Malformed("padding that is not zero"));
+            return Err(DecodeError("padding that is not zero"));
         }
         Ok(bytes)
     }
@@ -117,7 +117,7 @@ impl<'a> In<'a> {
         if self.0.is_empty() {
             Ok(())
         } else {
-            Err(Malformed("bytes after the end of the reply"))
+            Err(DecodeError("bytes after the end of the reply"))
         }
     }
 }

@@ -49,14 +49,14 @@ fn main() {
     let engine = Engine::open(agg, replay, &*rng, EngineOptions::default()).unwrap();
     let volume = |name: &str| {
         engine
-            .create_volume(name, (0, 0), 0o755, clock.now(), &*rng)
+            .create_volume(name, (0, 0), 0o755, clock.current_time(), &*rng)
             .unwrap()
     };
     let (src, dst) = (volume("src"), volume("dst"));
     engine.protect("dst").unwrap();
     let set = SetAttr::default();
     let create = |dir: Ino, name: &str| {
-        let mut cx = EngineContext::new(clock.now());
+        let mut cx = EngineContext::new(clock.current_time());
         let how = CreateHow::Guarded;
         src.drive_blocking(&mut cx, |cx| {
             src.create(cx, dir, name.as_bytes(), how, &set)
@@ -70,7 +70,7 @@ fn main() {
     for i in 0..files {
         if i % 1000 == 0 {
             let name = format!("d{}", i / 1000);
-            let mut cx = EngineContext::new(clock.now());
+            let mut cx = EngineContext::new(clock.current_time());
             let done = src.drive_blocking(&mut cx, |cx| {
                 src.mkdir(cx, src.root(), name.as_bytes(), &set)
             });
@@ -78,30 +78,31 @@ fn main() {
         }
         made.push(create(dir, &format!("file-{i}")));
     }
-    src.snapshot_create("files", clock.now()).unwrap();
+    src.snapshot_create("files", clock.current_time()).unwrap();
     engine.cp_now().unwrap();
     transfer("whole", &src, None, "files", &dst);
     for i in 0..100 {
         let ino = made[(i * made.len() / 100).min(made.len() - 1)];
-        let mut cx = EngineContext::new(clock.now());
+        let mut cx = EngineContext::new(clock.current_time());
         src.drive_blocking(&mut cx, |cx| {
             src.write(cx, ino, 0, &[i as u8; 4096], Stability::FileSync)
         })
         .unwrap();
     }
-    src.snapshot_create("changed", clock.now()).unwrap();
+    src.snapshot_create("changed", clock.current_time())
+        .unwrap();
     transfer("100 changed", &src, Some("files"), "changed", &dst);
     let big = create(src.root(), "big");
     let mut data = vec![0; 1 << 20];
     for at in 0..mib {
         rng.fill(&mut data);
-        let mut cx = EngineContext::new(clock.now());
+        let mut cx = EngineContext::new(clock.current_time());
         src.drive_blocking(&mut cx, |cx| {
             src.write(cx, big, at << 20, &data, Stability::Unstable)
         })
         .unwrap();
     }
-    src.snapshot_create("data", clock.now()).unwrap();
+    src.snapshot_create("data", clock.current_time()).unwrap();
     engine.cp_now().unwrap();
     transfer("data", &src, Some("changed"), "data", &dst);
     engine.shutdown().unwrap();

@@ -91,7 +91,7 @@ impl<'o> Ops<'o> {
 
 /// Cause for which a payload was not applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unapplied {
+pub(crate) enum ApplyError {
     /// No correct sender sends it.
     Malformed(&'static str),
     /// The volume refuses it.
@@ -131,34 +131,34 @@ impl Into for Receive {
     }
 }
 
-fn split<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Unapplied> {
+fn split<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], ApplyError> {
     let (head, rest) = bytes
         .split_first_chunk::<N>()
-        .ok_or(Unapplied::Malformed("an operation that is cut off"))?;
+        .ok_or(ApplyError::Malformed("an operation that is cut off"))?;
     *bytes = rest;
     Ok(*head)
 }
 
-fn slice<'a>(bytes: &mut &'a [u8], length: usize) -> Result<&'a [u8], Unapplied> {
+fn slice<'a>(bytes: &mut &'a [u8], length: usize) -> Result<&'a [u8], ApplyError> {
     let (head, rest) = bytes
         .split_at_checked(length)
-        .ok_or(Unapplied::Malformed("an operation that is cut off"))?;
+        .ok_or(ApplyError::Malformed("an operation that is cut off"))?;
     *bytes = rest;
     Ok(head)
 }
 
 /// Applies the operations of a payload to `into`. Returns the position up to which everything has
 /// been sent.
-pub(crate) fn apply(payload: &[u8], into: &mut impl Into) -> Result<Position, Unapplied> {
+pub(crate) fn apply(payload: &[u8], into: &mut impl Into) -> Result<Position, ApplyError> {
     let mut rest = payload;
     let position = Position(split(&mut rest)?);
     let length = u32::from_le_bytes(split(&mut rest)?) as usize;
     let mut ops = slice(&mut rest, length)?;
     let mut pages = rest;
     let refused = |e| match e {
-        FsError::Invalid => Unapplied::Malformed("a record that cannot be"),
-        FsError::Io => Unapplied::Malformed("a block whose checksum is wrong"),
-        e => Unapplied::Volume(e),
+        FsError::Invalid => ApplyError::Malformed("a record that cannot be"),
+        FsError::Io => ApplyError::Malformed("a block whose checksum is wrong"),
+        e => ApplyError::Volume(e),
     };
     while !ops.is_empty() {
         let [op] = split(&mut ops)?;
@@ -179,12 +179,12 @@ pub(crate) fn apply(payload: &[u8], into: &mut impl Into) -> Result<Position, Un
                 let data = slice(&mut pages, crcs.len() * BLOCK_SIZE)?;
                 into.data(at, puts, holes, &crcs, data).map_err(refused)?;
             }
-            _ => return Err(Unapplied::Malformed("an unknown operation")),
+            _ => return Err(ApplyError::Malformed("an unknown operation")),
         }
     }
     match pages.is_empty() {
         true => Ok(position),
-        false => Err(Unapplied::Malformed("pages that belong to nothing")),
+        false => Err(ApplyError::Malformed("pages that belong to nothing")),
     }
 }
 
@@ -319,7 +319,7 @@ pub fn verify(payload: &[u8]) -> Result<usize, &'static str> {
     let mut count = Count(0);
     match apply(payload, &mut count) {
         Ok(_) => Ok(count.0),
-        Err(Unapplied::Malformed(what)) => Err(what),
-        Err(Unapplied::Volume(_)) => Err("refused"),
+        Err(ApplyError::Malformed(what)) => Err(what),
+        Err(ApplyError::Volume(_)) => Err("refused"),
     }
 }

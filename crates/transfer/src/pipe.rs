@@ -7,7 +7,7 @@ use weir_volume::{FsError, Volume};
 
 use crate::batch::{self, Forgery};
 use crate::progress::{Nanos, TransferError};
-use crate::receive::{Received, Receiver, Wanted};
+use crate::receive::{FrameEffect, Receiver, SnapshotRange};
 use crate::send::{SendOptions, SendStep, Sender};
 use crate::wire::{Decoder, End, Frame, Kind, Message};
 
@@ -89,7 +89,7 @@ impl Pipe {
         let named = |name| from.snapshot(name).ok_or(FsError::NotFound);
         let target = named(target)?.identity;
         let base = base.map(named).transpose()?.map(|s| s.identity);
-        let wanted = Wanted { base, target };
+        let wanted = SnapshotRange { base, target };
         Ok(Pipe {
             sender: Sender::new(from, base, target, options, now)?,
             receiver: Receiver::new(to, wanted, now)?,
@@ -121,10 +121,10 @@ impl Pipe {
         while let Some(mut frame) = self.forth.frame()? {
             self.forger.pass(&mut frame, &self.receiver)?;
             let mut received = self.receiver.frame(&frame, &mut self.out, now)?;
-            while received == Received::Proving {
+            while received == FrameEffect::Proving {
                 received = self.receiver.prove(&mut self.out, now)?;
             }
-            if let Received::Done { snapshot } = received {
+            if let FrameEffect::Done { snapshot } = received {
                 ran = Ran::Done { snapshot };
             }
         }

@@ -10,9 +10,11 @@ use std::sync::Arc;
 use weir_base::SnapshotIdentity;
 use weir_base::invariant;
 use weir_base::limits::replica::BATCH_AGE as AGE;
-use weir_volume::{ContentHash, ContentWalk, FsError, Incoming, Mark, Position, Receive, Volume};
+use weir_volume::{
+    ContentHash, ContentWalk, FsError, Mark, Position, Receive, TransferHeader, Volume,
+};
 
-use crate::batch::{self, Unapplied};
+use crate::batch::{self, ApplyError};
 use crate::progress::{Difference, Nanos, Phase, Progress, TransferError};
 use crate::wire::{
     Ack, Begin, Done, End, Frame, Kind, Message, Pace, Reason, Refusal, Resume, WireError,
@@ -23,7 +25,7 @@ const HASH_STEP: usize = 16_384;
 
 /// Snapshots that the destination has requested from the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct SnapshotRange {
     /// Base of the difference; `None` requests everything.
     pub base: Option<SnapshotIdentity>,
     /// The snapshot to transfer.
@@ -32,7 +34,7 @@ pub struct Wanted {
 
 /// Effect of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
+pub enum FrameEffect {
     /// The transfer has begun or resumed.
     Began {
         /// Bytes before compression that an earlier attempt has received.
@@ -73,12 +75,12 @@ struct Proof {
 /// The destination's side of one transfer.
 ///
 /// The caller passes in the frames that arrive and sends the replies appended to `out`, until
-/// [`Received::Done`] is returned. Calls block while the destination's engine is behind, and at the
-/// end for a checkpoint, so the receiver needs its own thread. Dropping it ends the transfer;
+/// [`FrameEffect::Done`] is returned. Calls block while the destination's engine is behind, and at
+/// the end for a checkpoint, so the receiver needs its own thread. Dropping it ends the transfer;
 /// received data is kept, and the next transfer of the same snapshot resumes after it.
 pub struct Receiver {
     volume: Arc<Volume>,
-    wanted: Wanted,
+    wanted: SnapshotRange,
     state: State,
     digest: u64,
     acked: u64,
@@ -95,7 +97,7 @@ impl Receiver {
     /// `Volume(Invalid)` if `volume` is not protected.
     pub fn new(
         volume: &Arc<Volume>,
-        wanted: Wanted,
+        wanted: SnapshotRange,
         now: Nanos,
     ) -> Result<Receiver, TransferError> {
         if !volume.protected() {
@@ -122,7 +124,7 @@ impl Receiver {
         frame: &Frame<'_>,
         out: &mut Vec<u8>,
         now: Nanos,
-    ) -> Result<Received, TransferError> {
+    ) -> Result<FrameEffect, TransferError> {
         let result = self.take(frame, out, now);
         match &result {
             // The other side has ended the transfer itself.
@@ -140,7 +142,7 @@ impl Receiver {
     /// # Errors
     /// The transfer has failed, as in [`Receiver::frame`]. `Different` if the proof has failed; the
     /// received data is then discarded.
-    pub fn prove(&mut self, out: &mut Vec<u8>, now: Nanos) -> Result<Received, TransferError> {
+    pub fn prove(&mut self, out: &mut Vec<u8>, now: Nanos) -> Result<FrameEffect, TransferError> {
         let result = self.compare(out, now);
         self.ended(result, out)
     }
@@ -148,9 +150,9 @@ impl Receiver {
     /// Reports to the source why a transfer has ended.
     fn ended(
         &mut self,
-        result: Result<Received, TransferError>,
+        result: Result<FrameEffect, TransferError>,
         out: &mut Vec<u8>,
-    ) -> Result<Received, TransferError> {
+    ) -> Result<FrameEffect, TransferError> {
         if let Err(error) = &result {
             self.state = State::Over;
             let reason = match error {
@@ -172,7 +174,7 @@ impl Receiver {
         frame: &Frame<'_>,
         out: &mut Vec<u8>,
         now: Nanos,
-    ) -> Result<Received, TransferError> {
+    ) -> Result<FrameEffect, TransferError> {
         match (frame.kind, &mut self.state) {
             (Kind::Begin, State::Idle) => {
                 let begin = Begin::decode(&frame.payload)?;
@@ -181,8 +183,8 @@ impl Receiver {
             (Kind::Records, State::Data(receive)) => {
                 let position =
                     batch::apply(&frame.payload, &mut **receive).map_err(|why| match why {
-                        Unapplied::Malformed(what) => TransferError::Corrupt(what),
-                        Unapplied::Volume(e) => TransferError::Volume(e),
+                        ApplyError::Malformed(what) => TransferError::Corrupt(what),
+                        ApplyError::Volume(e) => TransferError::Volume(e),
                     })?;
                 self.digest = batch::digest(self.digest, &frame.payload);
                 let progress = &mut self.progress;
@@ -202,7 +204,7 @@ impl Receiver {
                     e => e.into(),
                 })?;
                 self.acknowledge(out)?;
-                Ok(Received::Data(frame.wire as u64))
+                Ok(FrameEffect::Data(frame.wire as u64))
             }
             (Kind::End, State::Data(_)) => {
                 let end = End::decode(&frame.payload)?;
@@ -212,13 +214,13 @@ impl Receiver {
                 let (snapshot, content) = (*snapshot, *content);
                 let end = End::decode(&frame.payload)?;
                 self.equal(false, end.content, content)?;
-                self.over(now);
+                self.end_transfer(now);
                 Done { snapshot }.frame(out)?;
-                Ok(Received::Done { snapshot })
+                Ok(FrameEffect::Done { snapshot })
             }
             (Kind::Pace, State::Data(_) | State::There(..)) => {
                 self.pace = Pace::decode(&frame.payload)?;
-                Ok(Received::Nothing)
+                Ok(FrameEffect::Nothing)
             }
             (Kind::Refusal, _) => {
                 let refusal = Refusal::decode(&frame.payload)?;
@@ -233,13 +235,13 @@ impl Receiver {
         begin: Begin,
         out: &mut Vec<u8>,
         now: Nanos,
-    ) -> Result<Received, TransferError> {
+    ) -> Result<FrameEffect, TransferError> {
         let refuse = |reason, text: &str| {
             let text = text.to_owned();
             TransferError::Refused(Refusal { reason, text })
         };
         let base = begin.base.map(|base| base.identity);
-        let offered = Wanted {
+        let offered = SnapshotRange {
             base,
             target: begin.target,
         };
@@ -249,7 +251,7 @@ impl Receiver {
                 "the source offers another snapshot than the one that it was asked for",
             ));
         }
-        let incoming = Incoming {
+        let incoming = TransferHeader {
             base,
             target: begin.target,
             name: begin.name.clone(),
@@ -279,7 +281,7 @@ impl Receiver {
             };
             nothing.frame(out)?;
             self.progress.data_began.get_or_insert(now);
-            return Ok(Received::Began { resumed: 0 });
+            return Ok(FrameEffect::Began { resumed: 0 });
         }
         if let (Some(base), Some(source)) = (base, source) {
             let own = match self.volume.content_walk(base) {
@@ -316,7 +318,7 @@ impl Receiver {
         resume.frame(out)?;
         // Less may be durable than was received.
         self.acknowledge(out)?;
-        Ok(Received::Began {
+        Ok(FrameEffect::Began {
             resumed: mark.logical,
         })
     }
@@ -347,7 +349,7 @@ impl Receiver {
 
     /// Handles the end of the data: makes it durable, so that the tree is final, and begins the
     /// comparison.
-    fn complete(&mut self, end: End) -> Result<Received, TransferError> {
+    fn complete(&mut self, end: End) -> Result<FrameEffect, TransferError> {
         let State::Data(mut receive) = std::mem::replace(&mut self.state, State::Over) else {
             return Err(WireError::Malformed("a message at the wrong time").into());
         };
@@ -371,15 +373,15 @@ impl Receiver {
             receive: *receive,
             content: end.content,
         }));
-        Ok(Received::Proving)
+        Ok(FrameEffect::Proving)
     }
 
-    fn compare(&mut self, out: &mut Vec<u8>, now: Nanos) -> Result<Received, TransferError> {
+    fn compare(&mut self, out: &mut Vec<u8>, now: Nanos) -> Result<FrameEffect, TransferError> {
         let State::Proving(proof) = &mut self.state else {
             return Err(WireError::Malformed("there is nothing to compare").into());
         };
         let Some(own) = proof.walk.advance(HASH_STEP)? else {
-            return Ok(Received::Proving);
+            return Ok(FrameEffect::Proving);
         };
         let State::Proving(proof) = std::mem::replace(&mut self.state, State::Over) else {
             return Err(WireError::Malformed("there is nothing to compare").into());
@@ -392,12 +394,12 @@ impl Receiver {
             return Err(different);
         }
         let snapshot = receive.finish(own)?;
-        self.over(now);
+        self.end_transfer(now);
         Done { snapshot }.frame(out)?;
-        Ok(Received::Done { snapshot })
+        Ok(FrameEffect::Done { snapshot })
     }
 
-    fn over(&mut self, now: Nanos) {
+    fn end_transfer(&mut self, now: Nanos) {
         self.state = State::Over;
         self.progress.phase = Phase::Done;
         self.progress.durable = self.progress.logical;

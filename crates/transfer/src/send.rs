@@ -17,7 +17,7 @@ use weir_base::limits::replica::{
     SEND_AHEAD_BLOCKS as AHEAD_BLOCKS, SEND_AHEAD_BYTES as AHEAD_BYTES, THROTTLE_PIECE as PIECE,
 };
 use weir_base::{BLOCK_SIZE, invariant};
-use weir_volume::{BlockRef, ContentHash, ContentWalk, Outgoing, Position, Sent, Volume};
+use weir_volume::{BlockRef, ContentHash, ContentWalk, DiffItem, Position, SnapshotDiff, Volume};
 
 use crate::batch::{self, GONE_SIZE, Ops, PREFIX, data_size, put_size};
 use crate::progress::{Nanos, Phase, Progress, TransferError};
@@ -81,7 +81,7 @@ enum State {
 /// block, so the sender needs its own thread. Dropping it ends the transfer; the destination keeps
 /// the received data.
 pub struct Sender {
-    outgoing: Outgoing,
+    outgoing: SnapshotDiff,
     options: SendOptions,
     state: State,
     /// Base of the transfer, with the hash of its content here; `None` sends everything.
@@ -90,7 +90,7 @@ pub struct Sender {
     walk: ContentWalk,
     content: Option<ContentHash>,
     /// Operations that were read and not sent.
-    queue: VecDeque<Sent>,
+    queue: VecDeque<DiffItem>,
     pages: VecDeque<weir_volume::Frame>,
     /// True if the difference has been read completely.
     read_all: bool,
@@ -113,7 +113,7 @@ impl Sender {
         options: SendOptions,
         now: Nanos,
     ) -> Result<Sender, TransferError> {
-        let mut outgoing = Outgoing::new(volume, base, target)?;
+        let mut outgoing = SnapshotDiff::new(volume, base, target)?;
         let base = match base {
             Some(identity) => Some(Base {
                 identity,
@@ -236,7 +236,7 @@ impl Sender {
                 break;
             };
             bytes += size(&sent);
-            if let Sent::Data { blocks, .. } = &sent {
+            if let DiffItem::Data { blocks, .. } = &sent {
                 wanted.extend(blocks.iter().map(|(_, block)| *block));
             }
             self.queue.push_back(sent);
@@ -256,7 +256,7 @@ impl Sender {
             // Saturates: one operation may be longer than the limit.
             let room = ROOM.saturating_sub(ops.len() + data);
             match sent {
-                Sent::Put { at, value } => {
+                DiffItem::Put { at, value } => {
                     if put_size(value.len()) > room {
                         position = *at;
                         break;
@@ -264,7 +264,7 @@ impl Sender {
                     ops.put(*at, value);
                     position = at.behind();
                 }
-                Sent::Gone { at } => {
+                DiffItem::Gone { at } => {
                     if GONE_SIZE > room {
                         position = *at;
                         break;
@@ -272,7 +272,7 @@ impl Sender {
                     ops.gone(*at);
                     position = at.behind();
                 }
-                Sent::Data { at, blocks, holes } => {
+                DiffItem::Data { at, blocks, holes } => {
                     let each = BLOCK_SIZE + 4;
                     // Saturates for the same reason.
                     let fit = (room.saturating_sub(data_size(0)) / each).min(blocks.len());
@@ -366,20 +366,20 @@ impl Sender {
 }
 
 /// Returns the bytes of an operation in a payload, without pages.
-fn size(sent: &Sent) -> usize {
+fn size(sent: &DiffItem) -> usize {
     match sent {
-        Sent::Put { value, .. } => put_size(value.len()),
-        Sent::Gone { .. } => GONE_SIZE,
-        Sent::Data { blocks, .. } => data_size(blocks.len()),
+        DiffItem::Put { value, .. } => put_size(value.len()),
+        DiffItem::Gone { .. } => GONE_SIZE,
+        DiffItem::Data { blocks, .. } => data_size(blocks.len()),
     }
 }
 
 /// Returns the bytes that will be sent before compression, within a few bytes for each frame.
-fn count(outgoing: &mut Outgoing) -> Result<u64, TransferError> {
+fn count(outgoing: &mut SnapshotDiff) -> Result<u64, TransferError> {
     let (mut bytes, mut frame) = (0u64, PREFIX);
     while let Some(sent) = outgoing.advance()? {
         let data = match &sent {
-            Sent::Data { blocks, .. } => blocks.len() * BLOCK_SIZE,
+            DiffItem::Data { blocks, .. } => blocks.len() * BLOCK_SIZE,
             _ => 0,
         };
         frame += size(&sent) + data;

@@ -1,6 +1,6 @@
 //! Messages between two nodes around transfers, in control frames ([`crate::wire::Kind::Control`]):
 //! JSON, one request and one reply at a time. The destination's node sends the requests. After
-//! [`Told::Sending`] the connection is used by the transfer until that has ended, and then for
+//! [`PeerReply::Sending`] the connection is used by the transfer until that has ended, and then for
 //! requests again.
 //!
 //! A move to another aggregate is begun by its source, with [`Ask::Arrive`]. If the destination
@@ -19,11 +19,11 @@ use weir_relations::plan::Volume;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
     /// Describe this volume.
-    Volume(Named),
+    Volume(PeerVolumeName),
     /// Take a snapshot for a relationship, or find it if it was taken.
     Take {
         /// Source volume.
-        volume: Named,
+        volume: PeerVolumeName,
         /// Name of the snapshot.
         name: String,
     },
@@ -31,7 +31,7 @@ pub enum Ask {
     /// at each transfer's end, because the sender of the snapshot may have failed after sending.
     Keep {
         /// Source volume.
-        volume: Named,
+        volume: PeerVolumeName,
         /// UUID of the relationship.
         relationship: String,
         /// Destination as `svm:volume` on the requesting node.
@@ -42,7 +42,7 @@ pub enum Ask {
     /// Delete a relationship's own snapshots that no transfer needs any more.
     Drop {
         /// Source volume.
-        volume: Named,
+        volume: PeerVolumeName,
         /// UUID of the relationship.
         relationship: String,
         /// Names of the snapshots.
@@ -51,16 +51,16 @@ pub enum Ask {
     /// Return the hash of a snapshot's content. It is compared before the snapshot becomes a base.
     Content {
         /// Source volume.
-        volume: Named,
+        volume: PeerVolumeName,
         /// The snapshot to hash.
         snapshot: SnapshotIdentity,
     },
-    /// Send a file of a snapshot over this connection. [`Told::File`] is followed by frames of
+    /// Send a file of a snapshot over this connection. [`PeerReply::File`] is followed by frames of
     /// [`Kind::Records`](crate::wire::Kind::Records), each with the offset of a piece (8 bytes,
-    /// little-endian) and its bytes, and then by [`Told::FileEnd`].
+    /// little-endian) and its bytes, and then by [`PeerReply::FileEnd`].
     File {
         /// Source volume.
-        volume: Named,
+        volume: PeerVolumeName,
         /// The snapshot that has the file.
         snapshot: SnapshotIdentity,
         /// Path from the volume's root.
@@ -98,7 +98,7 @@ pub enum Ask {
     /// Send a snapshot over this connection.
     Send {
         /// Source volume.
-        volume: Named,
+        volume: PeerVolumeName,
         /// UUID of the relationship.
         relationship: String,
         /// Destination as `svm:volume` on the requesting node.
@@ -120,7 +120,7 @@ pub struct Offer {
     /// Number of the move.
     pub id: u64,
     /// The volume, by its name on the asking node.
-    pub volume: Named,
+    pub volume: PeerVolumeName,
     /// Storage pool that gets it; `None`: the only one in its location.
     pub pool: Option<String>,
     /// Rows of the volume, as the control plane encodes them.
@@ -185,7 +185,7 @@ pub struct FileHead {
 
 /// Name of a volume on the node that receives the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Named {
+pub struct PeerVolumeName {
     /// Name of the storage virtual machine.
     pub vserver: String,
     /// Name of the volume in it.
@@ -194,7 +194,7 @@ pub struct Named {
 
 /// The reply to an [`Ask`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Told {
+pub enum PeerReply {
     /// To [`Ask::Volume`]: the volume's state.
     Volume(Box<Volume>),
     /// To [`Ask::Content`]: the hash of the snapshot's content.

@@ -114,7 +114,7 @@ pub struct Frame<'a> {
 /// zstd at that level if that makes it smaller.
 ///
 /// # Errors
-/// `Malformed` if the payload is longer than [`MAX_PAYLOAD`].
+/// `DecodeError` if the payload is longer than [`MAX_PAYLOAD`].
 pub fn put_frame(
     out: &mut Vec<u8>,
     kind: Kind,
@@ -496,7 +496,7 @@ impl Hello {
     ///
     /// # Errors
     /// [`WireError::Foreign`] if it is not a greeting.
-    pub fn of(frame: &Frame<'_>) -> Result<Hello, WireError> {
+    pub fn from_frame(frame: &Frame<'_>) -> Result<Hello, WireError> {
         match frame.kind {
             Kind::Hello => Hello::read(&frame.payload).ok_or(WireError::Foreign),
             _ => Err(WireError::Foreign),

@@ -9,7 +9,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Entry, Machine, create, dump, now, run, write};
+use common::{Entry, Machine, create, dump, fixed_time, run, write};
 use weir_base::{Rng as _, SeededRng};
 use weir_relations::manager::{Job, Task};
 use weir_relations::model::{Path, SnapshotIdentity, TransferKind, system_policies};
@@ -90,7 +90,7 @@ impl Story {
 
     fn take(&mut self, at: usize, name: &str, label: &str) {
         let volume = &self.volumes[at];
-        volume.snapshot_take(name, label, now()).unwrap();
+        volume.snapshot_take(name, label, fixed_time()).unwrap();
         let identity = volume.snapshot(name).unwrap().identity;
         let held = dump(&volume.open_snapshot(name).unwrap());
         let other = self.taken.insert(identity, held);
@@ -149,7 +149,7 @@ impl Story {
         }
         let mut source = self.describe(from);
         if plan::must_take(&job, &source) {
-            self.take(from, &plan::own_name(&job, now().secs), SM_CREATED);
+            self.take(from, &plan::own_name(&job, fixed_time().secs), SM_CREATED);
             source = self.describe(from);
         }
         let destination = self.describe(to);

@@ -5,12 +5,12 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Machine, change, create, dump, finish, now, run, transfer, write};
+use common::{Machine, change, create, dump, finish, fixed_time, run, transfer, write};
 use weir_base::{Rng, SeededRng};
 use weir_transfer::batch::Forgery;
 use weir_transfer::pipe::{Pipe, Ran};
 use weir_transfer::progress::{Phase, TransferError};
-use weir_transfer::receive::{Receiver, Wanted};
+use weir_transfer::receive::{Receiver, SnapshotRange};
 use weir_transfer::send::SendOptions;
 use weir_transfer::wire::Reason;
 use weir_volume::{CreateHow, FsError, SetAttr, Stop};
@@ -27,7 +27,7 @@ fn a_copy_and_its_updates_equal_the_source() {
     for round in 0..8 {
         change(&src, &rng, 60);
         let name = format!("s{round}");
-        src.snapshot_take(&name, "daily", now()).unwrap();
+        src.snapshot_take(&name, "daily", fixed_time()).unwrap();
         let options = SendOptions {
             compress: (round % 2 == 1).then_some(3),
             count: true,
@@ -68,7 +68,10 @@ fn a_copy_and_its_updates_equal_the_source() {
         dst.create(cx, dst.root(), b"x", CreateHow::Guarded, &set)
     });
     assert_eq!(made.map(|_| ()), Err(FsError::ReadOnly));
-    assert_eq!(dst.snapshot_take("own", "", now()), Err(FsError::ReadOnly));
+    assert_eq!(
+        dst.snapshot_take("own", "", fixed_time()),
+        Err(FsError::ReadOnly)
+    );
     drop((src, dst));
     source.shutdown().unwrap();
     target.shutdown().unwrap();
@@ -107,7 +110,7 @@ fn what_has_come_is_proven_while_others_make_checkpoints() {
         let done = (0..1200_u32).try_for_each(|round| {
             write(&src, file, 0, &round.to_le_bytes());
             let name = format!("s{round}");
-            src.snapshot_take(&name, "", now())
+            src.snapshot_take(&name, "", fixed_time())
                 .map_err(|e| e.to_string())?;
             let sent = transfer(&src, base.as_deref(), &name, &dst);
             sent.map_err(|e| format!("{name}: {e}"))?;
@@ -124,7 +127,7 @@ fn what_has_come_is_proven_while_others_make_checkpoints() {
 }
 
 /// Returns a file's change counter and content as clients of a destination see them.
-fn shown(dst: &std::sync::Arc<weir_volume::Volume>, file: weir_base::Ino) -> (u64, Vec<u8>) {
+fn read_served(dst: &std::sync::Arc<weir_volume::Volume>, file: weir_base::Ino) -> (u64, Vec<u8>) {
     let view = dst.serving().unwrap().unwrap_or_else(|| dst.clone());
     let attr = run(&view, |cx| view.getattr(cx, file)).unwrap();
     let data = run(&view, |cx| view.read(cx, file, 0, 8)).unwrap();
@@ -143,7 +146,7 @@ fn a_destination_shows_one_change_value_for_one_content() {
     let mut seen = std::collections::BTreeMap::new();
     let mut last = 0;
     let mut look = || {
-        let (change, data) = shown(&dst, file);
+        let (change, data) = read_served(&dst, file);
         assert!(change >= last, "from {last} back to {change}");
         last = change;
         let known = seen.insert(change, data.clone());
@@ -153,7 +156,7 @@ fn a_destination_shows_one_change_value_for_one_content() {
         );
     };
     write(&src, file, 0, &[1; 8]);
-    src.snapshot_take("s0", "", now()).unwrap();
+    src.snapshot_take("s0", "", fixed_time()).unwrap();
     transfer(&src, None, "s0", &dst).unwrap();
     look();
     let mut base = "s0".to_owned();
@@ -171,7 +174,7 @@ fn a_destination_shows_one_change_value_for_one_content() {
             write(&src, file, 0, &[round, step]);
         }
         let next = format!("s{round}");
-        src.snapshot_take(&next, "", now()).unwrap();
+        src.snapshot_take(&next, "", fixed_time()).unwrap();
         transfer(&src, Some(&base), &next, &dst).unwrap();
         look();
         base = next;
@@ -191,7 +194,7 @@ fn an_update_costs_what_has_changed() {
     for mib in 0..8 {
         write(&src, big, mib << 20, &[mib as u8 + 1; 1 << 20]);
     }
-    src.snapshot_take("one", "", now()).unwrap();
+    src.snapshot_take("one", "", fixed_time()).unwrap();
     let whole = transfer(&src, None, "one", &dst).unwrap();
     assert!(
         whole.logical > 8 << 20 && whole.logical < 10 << 20,
@@ -199,7 +202,7 @@ fn an_update_costs_what_has_changed() {
     );
     write(&src, big, 5 << 20, &[99; 4096]);
     create(&src, src.root(), "new");
-    src.snapshot_take("two", "", now()).unwrap();
+    src.snapshot_take("two", "", fixed_time()).unwrap();
     let update = transfer(&src, Some("one"), "two", &dst).unwrap();
     assert!(update.logical < 6000, "{update:?}");
     let seen = dump(&dst.serving().unwrap().unwrap());
@@ -208,7 +211,7 @@ fn an_update_costs_what_has_changed() {
     let again = transfer(&src, Some("one"), "two", &dst).unwrap();
     assert_eq!(again.logical, 0);
     // A transfer cannot build on a snapshot that the destination's readers do not see.
-    src.snapshot_take("three", "", now()).unwrap();
+    src.snapshot_take("three", "", fixed_time()).unwrap();
     let refused = transfer(&src, Some("one"), "three", &dst);
     let Err(TransferError::Refused(refusal)) = refused else {
         panic!("{refused:?}");
@@ -226,7 +229,7 @@ fn what_is_cut_short_goes_on_behind_its_checkpoint() {
         let src = machine.volume(&engine, "src");
         machine.destination(&engine, "dst");
         change(&src, &rng, 120);
-        src.snapshot_take("one", "", now()).unwrap();
+        src.snapshot_take("one", "", fixed_time()).unwrap();
         let mut base: Option<&str> = None;
         let mut last = 0;
         for target in ["one", "two"] {
@@ -285,7 +288,7 @@ fn what_is_cut_short_goes_on_behind_its_checkpoint() {
             assert_eq!(seen, dump(&src.open_snapshot(target).unwrap()));
             if target == "one" {
                 change(&src, &rng, 120);
-                src.snapshot_take("two", "", now()).unwrap();
+                src.snapshot_take("two", "", fixed_time()).unwrap();
             }
             base = Some("one");
             last = 0;
@@ -308,11 +311,11 @@ fn a_break_and_a_resync_go_back_to_what_was_complete() {
     let dst = machine.destination(&engine, "dst");
     assert_eq!(engine.break_off("dst"), Err(FsError::Invalid));
     change(&src, &rng, 60);
-    src.snapshot_take("one", "", now()).unwrap();
+    src.snapshot_take("one", "", fixed_time()).unwrap();
     transfer(&src, None, "one", &dst).unwrap();
     let one = dump(&src.open_snapshot("one").unwrap());
     change(&src, &rng, 60);
-    src.snapshot_take("two", "", now()).unwrap();
+    src.snapshot_take("two", "", fixed_time()).unwrap();
     // Half of an update, then a break.
     let mut pipe = Pipe::new(&src, Some("one"), "two", &dst, SendOptions::default(), 0).unwrap();
     assert_eq!(pipe.run(8, 0).unwrap(), Ran::More);
@@ -326,7 +329,7 @@ fn a_break_and_a_resync_go_back_to_what_was_complete() {
     // The destination is writable, and its own inodes collide with none of the source's.
     let own = create(&dst, dst.root(), "own");
     assert!(own.0 > create(&src, src.root(), "its").0 + (1 << 30));
-    dst.snapshot_take("mine", "", now()).unwrap();
+    dst.snapshot_take("mine", "", fixed_time()).unwrap();
     let refused = Pipe::new(&src, Some("one"), "two", &dst, SendOptions::default(), 0);
     assert!(refused.is_err());
     // Reverse direction: the copy's changes go to the source.
@@ -345,7 +348,7 @@ fn a_break_and_a_resync_go_back_to_what_was_complete() {
     // And the original direction again.
     engine.break_off("src").unwrap();
     change(&src, &rng, 30);
-    src.snapshot_take("three", "", now()).unwrap();
+    src.snapshot_take("three", "", fixed_time()).unwrap();
     engine
         .resync("dst", dst.snapshot("mine").unwrap().identity)
         .unwrap();
@@ -370,7 +373,7 @@ fn another_transfer_discards_what_a_first_one_left() {
     let dst = machine.destination(&engine, "dst");
     for name in ["one", "two"] {
         change(&src, &rng, 80);
-        src.snapshot_take(name, "", now()).unwrap();
+        src.snapshot_take(name, "", fixed_time()).unwrap();
         let mut pipe = Pipe::new(&src, None, name, &dst, SendOptions::default(), 0).unwrap();
         pipe.run(10, 0).unwrap();
         assert_eq!(pipe.receiver.progress().resumed, 0);
@@ -399,11 +402,11 @@ fn a_damaged_stream_never_becomes_visible() {
     let src = machine.volume(&engine, "src");
     let dst = machine.destination(&engine, "dst");
     change(&src, &rng, 60);
-    src.snapshot_take("one", "", now()).unwrap();
+    src.snapshot_take("one", "", fixed_time()).unwrap();
     transfer(&src, None, "one", &dst).unwrap();
     let one = dump(&src.open_snapshot("one").unwrap());
     change(&src, &rng, 60);
-    src.snapshot_take("two", "", now()).unwrap();
+    src.snapshot_take("two", "", fixed_time()).unwrap();
     let mut failed = 0;
     for round in 0..200 {
         let options = SendOptions {
@@ -450,7 +453,7 @@ fn what_fails_the_proof_is_not_shown() {
     let src = machine.volume(&engine, "src");
     let dst = machine.destination(&engine, "dst");
     change(&src, &rng, 40);
-    src.snapshot_take("one", "", now()).unwrap();
+    src.snapshot_take("one", "", fixed_time()).unwrap();
     let first = dst.mirror().unwrap();
     for how in [Forgery::Attributes, Forgery::Contents, Forgery::Omission] {
         let mut pipe = Pipe::new(&src, None, "one", &dst, SendOptions::default(), 0).unwrap();
@@ -472,7 +475,7 @@ fn what_fails_the_proof_is_not_shown() {
     transfer(&src, None, "one", &dst).unwrap();
     let one = dump(&src.open_snapshot("one").unwrap());
     change(&src, &rng, 40);
-    src.snapshot_take("two", "", now()).unwrap();
+    src.snapshot_take("two", "", fixed_time()).unwrap();
     for how in [Forgery::Attributes, Forgery::Contents, Forgery::Omission] {
         let mut pipe =
             Pipe::new(&src, Some("one"), "two", &dst, SendOptions::default(), 0).unwrap();
@@ -511,9 +514,9 @@ fn a_base_that_is_not_the_same_is_not_built_upon() {
     create(&x, x.root(), "file");
     create(&y, y.root(), "else");
     for vol in [&x, &y] {
-        vol.snapshot_take("one", "", now()).unwrap();
+        vol.snapshot_take("one", "", fixed_time()).unwrap();
         create(vol, vol.root(), "later");
-        vol.snapshot_take("two", "", now()).unwrap();
+        vol.snapshot_take("two", "", fixed_time()).unwrap();
     }
     let identity = |vol: &weir_volume::Volume| vol.snapshot("one").unwrap().identity;
     assert_eq!(
@@ -550,10 +553,10 @@ fn only_what_was_asked_for_is_received() {
     let dst = machine.destination(&engine, "dst");
     for name in ["one", "two"] {
         create(&src, src.root(), name);
-        src.snapshot_take(name, "", now()).unwrap();
+        src.snapshot_take(name, "", fixed_time()).unwrap();
     }
     let mut pipe = Pipe::new(&src, None, "one", &dst, SendOptions::default(), 0).unwrap();
-    let wanted = Wanted {
+    let wanted = SnapshotRange {
         base: None,
         target: src.snapshot("two").unwrap().identity,
     };
@@ -578,7 +581,7 @@ fn hashes_of_contents_are_incremental_and_lasting() {
     for round in 0..5 {
         change(&src, &rng, 30);
         let name = format!("s{round}");
-        src.snapshot_take(&name, "", now()).unwrap();
+        src.snapshot_take(&name, "", fixed_time()).unwrap();
         transfer(&src, before.as_deref(), &name, &dst).unwrap();
         before = Some(name);
     }
@@ -599,7 +602,7 @@ fn hashes_of_contents_are_incremental_and_lasting() {
     let name = before.unwrap();
     engine.clone_volume("src", &name, "clone").unwrap();
     let clone = engine.volume("clone").unwrap();
-    clone.snapshot_take("as it is", "", now()).unwrap();
+    clone.snapshot_take("as it is", "", fixed_time()).unwrap();
     let identity = clone.snapshot("as it is").unwrap().identity;
     assert_eq!(clone.content(identity), None);
     let whole = clone.content_walk(identity).unwrap().finish().unwrap();

@@ -266,7 +266,7 @@ impl Acl {
     }
 
     /// Returns the list that says what a mode does.
-    pub fn of(mode: u32, directory: bool) -> Acl {
+    pub fn from_mode(mode: u32, directory: bool) -> Acl {
         Acl::default().under(mode, directory)
     }
 
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn a_mode_and_its_list_say_the_same() {
         for mode in 0..0o1000 {
-            let acl = Acl::of(mode, false);
+            let acl = Acl::from_mode(mode, false);
             assert_eq!(acl.mode(), mode, "{mode:o}");
             assert_eq!(Acl::decode(&acl.encode()), Some(acl.clone()));
             for (shift, caller) in [(6, who(10, 99)), (3, who(11, 20)), (0, who(11, 99))] {
@@ -452,7 +452,7 @@ mod tests {
             mask: mask::READ | mask::WRITE | mask::APPEND | mask::DELETE,
             flags: 0,
         };
-        let mut acl = Acl::of(0o640, false);
+        let mut acl = Acl::from_mode(0o640, false);
         acl.0.insert(0, allowed);
         let of = |acl: &Acl| acl.granted(&attr(0), &who(11, 99)) & DATA;
         assert_eq!(of(&acl), READS | WRITES);
@@ -466,7 +466,7 @@ mod tests {
 
     /// Returns the list of a file or directory that is made below a directory with this entry.
     fn below(who: Principal, flags: u8, directory: bool, mode: u32, umask: u32) -> Option<Acl> {
-        let mut acl = Acl::of(0o755, true);
+        let mut acl = Acl::from_mode(0o755, true);
         let entry = Entry {
             allows: true,
             who,
@@ -549,7 +549,7 @@ mod tests {
         for bytes in [&[][..], &[2], &[1, 0], &[1; 13][..12]] {
             assert_eq!(Acl::decode(bytes), None);
         }
-        let mut bytes = Acl::of(0o644, false).encode();
+        let mut bytes = Acl::from_mode(0o644, false).encode();
         bytes[2] = 5;
         assert_eq!(Acl::decode(&bytes), None);
         assert_eq!(Acl::decode(&[1]), Some(Acl::default()));

@@ -71,7 +71,7 @@ pub(crate) fn find<'t, A>(
             && (s.names == NAMELESS || s.names == names.generation())
     });
     if let Some(s) = kept
-        && let Some(export) = table.at(id, s.place as usize)
+        && let Some(export) = table.export_at(id, s.place as usize)
         && let Some(rule) = export.rules.get(s.rule as usize)
     {
         return Admission::Yes(export, rule);

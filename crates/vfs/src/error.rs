@@ -11,7 +11,7 @@ use crate::claims::Ticket;
 use crate::grace::Records;
 use crate::names::Wait;
 use crate::signal::Signal;
-use crate::throttle::Throttled;
+use crate::throttle::LimitWait;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -129,7 +129,7 @@ pub enum Suspend {
     /// Room in the log for a record of the client.
     Room(Box<RoomWait>),
     /// The limits of the volume.
-    Limit(Box<Throttled>),
+    Limit(Box<LimitWait>),
     /// The name of the client, on which an export rule depends.
     NameService(Wait),
     /// The name service's answer about a user or group.
@@ -180,7 +180,7 @@ pub struct RoomWait {
 
 impl RoomWait {
     /// Waits for the room; fails with the reason if there will be none.
-    pub(crate) async fn over(self) -> Result<(), FsError> {
+    pub(crate) async fn wait_for_room(self) -> Result<(), FsError> {
         self.records.resume(self.stop).await
     }
 }
@@ -295,7 +295,7 @@ impl From<volume::Stop> for Halt {
 impl Halt {
     /// Returns the outcome with the volume that stopped.
     #[cold]
-    pub(crate) fn of(self, volume: &Arc<Volume>) -> Stop {
+    pub(crate) fn into_stop(self, volume: &Arc<Volume>) -> Stop {
         match self {
             Halt::Failed(e) => Stop::Failed(e),
             Halt::Stopped(stop) => Stop::Suspended(Suspend::Device(DeviceWait {

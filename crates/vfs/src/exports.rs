@@ -364,12 +364,12 @@ type Part = Arc<[Arc<Export>]>;
 
 /// A path, as an index into [`Export::paths`].
 #[derive(Clone)]
-struct Named {
+struct ExportPath {
     export: Arc<Export>,
     path: usize,
 }
 
-impl Named {
+impl ExportPath {
     fn path(&self) -> &str {
         match self.path.checked_sub(1) {
             None => &self.export.path,
@@ -378,7 +378,7 @@ impl Named {
     }
 }
 
-type NamedPart = Arc<[Named]>;
+type NamedPart = Arc<[ExportPath]>;
 
 /// Exports that clients of one address of the server see.
 #[derive(Clone, Copy)]
@@ -498,7 +498,7 @@ impl ExportTable {
 
         // New content of each part; `None`: the part stays as it is.
         let mut volumes: Vec<Option<Vec<Arc<Export>>>> = vec![None; PARTS];
-        let mut paths: Vec<Option<Vec<Named>>> = vec![None; PARTS];
+        let mut paths: Vec<Option<Vec<ExportPath>>> = vec![None; PARTS];
         for id in &leave {
             if let Some(old) = self.of_volume(*id) {
                 volumes[volume_part(*id)].get_or_insert_default();
@@ -511,7 +511,7 @@ impl ExportTable {
             for (path, text) in export.paths().enumerate() {
                 let export = Arc::clone(&export);
                 let part = paths[path_part(text)].get_or_insert_default();
-                part.push(Named { export, path });
+                part.push(ExportPath { export, path });
             }
             let part = volumes[volume_part(export.volume.id())].get_or_insert_default();
             part.push(export);
@@ -565,7 +565,7 @@ impl ExportTable {
     }
 
     /// Returns the export at a place that [`ExportTable::find`] returned for this table.
-    pub(crate) fn at(&self, id: VolumeId, place: usize) -> Option<&Export> {
+    pub(crate) fn export_at(&self, id: VolumeId, place: usize) -> Option<&Export> {
         let part = self.by_volume.get(volume_part(id))?;
         part.get(place).map(|e| &**e)
     }

@@ -16,9 +16,9 @@ use crate::claims::{Actor, Style};
 use crate::error::{Error, Halt, OpResult};
 use crate::handle::Namespace;
 use crate::passage;
-use crate::pipeline::{Changes, Charged, OpContext, Operand};
+use crate::pipeline::{ChargeProof, MetadataWrite, OpContext, Operand};
 use crate::session::AccessModel;
-use crate::snapdir::Reading;
+use crate::snapdir::ReadSource;
 use weir_base::Ino;
 use weir_volume::{Attr, Change, Done, FileKind, Guard, SetAttr, SetTime};
 
@@ -83,13 +83,13 @@ impl<A: AccessModel> Operand<'_, A> {
     pub(crate) fn list(&self, cx: &mut EngineContext, attr: &Attr) -> Result<Acl, Halt> {
         let stored = match (attr.guard, self.file.namespace) {
             (Guard::Mode, _) | (_, Namespace::Snapshots) => None,
-            (_, namespace) => Reading::new(&self.export.volume, namespace)?.acl(cx, attr.ino)?,
+            (_, namespace) => ReadSource::new(&self.export.volume, namespace)?.acl(cx, attr.ino)?,
         };
         match stored {
             None if self.is_ntfs() && attr.ino == self.export.volume.root() => {
                 Ok(Acl::full(Principal::Everyone, true))
             }
-            None => Ok(Acl::of(attr.mode, attr.kind == FileKind::Directory)),
+            None => Ok(Acl::from_mode(attr.mode, attr.kind == FileKind::Directory)),
             Some(bytes) => Acl::decode(&bytes).ok_or(Error::Io.into()),
         }
     }
@@ -245,7 +245,7 @@ impl<A: AccessModel> Operand<'_, A> {
     pub fn set_acl(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         acl: &Acl,
     ) -> OpResult<Done<Change>> {
         self.run(cx, |cx| {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use weir_base::signal::Signal;
 use weir_base::{Ino, VolumeId};
-use weir_large::{Constituent, Link, Member, ROOT, Refusal, Reply, Seen};
+use weir_large::{Constituent, InodeAnswer, Link, Member, ROOT, Refusal, Reply};
 
 use crate::directory::{Directory, Remote};
 use crate::handle::{FileId, HANDLE_BYTES, LargeFile, Namespace};
@@ -35,7 +35,7 @@ pub struct Elsewhere {
 #[derive(Default)]
 pub(crate) struct Steps {
     pub(crate) request: Option<Arc<Signal<Reply>>>,
-    pub(crate) inspected: Vec<Arc<Signal<Result<Seen, Refusal>>>>,
+    pub(crate) inspected: Vec<Arc<Signal<Result<InodeAnswer, Refusal>>>>,
 }
 
 /// See the module's head.

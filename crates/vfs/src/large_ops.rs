@@ -13,9 +13,12 @@ use std::sync::Arc;
 
 use weir_base::Ino;
 use weir_base::signal::Signal;
-use weir_large::{Attributes, Constituent, Held, Member, Node, ROOT, Refusal, Request, Seen};
+use weir_large::{
+    Attributes, Constituent, InodeAnswer, Member, NamesGuard, Node, ROOT, Refusal, Request,
+};
 use weir_volume::{
-    Attr, Change, CreateHow, Created, Done, FileKind, Guard, Renamed, SetAttr, StatFs, is_elsewhere,
+    Attr, Change, CreateHow, CreateOut, Done, FileKind, Guard, RenameOut, SetAttr, StatFs,
+    is_elsewhere,
 };
 
 use crate::EngineContext;
@@ -23,7 +26,7 @@ use crate::access::{self, W, X};
 use crate::error::{Error, Halt, OpResult, Stop, Suspend};
 use crate::large::Elsewhere;
 use crate::ops::check_own_name;
-use crate::pipeline::{Changes, Charged, Looks, OpContext, Operand};
+use crate::pipeline::{ChargeProof, MetadataRead, MetadataWrite, OpContext, Operand};
 use crate::session::AccessModel;
 use crate::snapdir::FileRef;
 
@@ -31,7 +34,7 @@ type Result<T> = std::result::Result<T, Halt>;
 
 /// Result of a look-up.
 #[derive(Clone, Copy, Debug)]
-pub struct Looked {
+pub struct LookupReply {
     /// The file.
     pub file: FileRef,
     /// Its attributes; `None` if another server has it.
@@ -42,7 +45,7 @@ pub struct Looked {
 
 /// Result of making something in a directory.
 #[derive(Clone, Copy, Debug)]
-pub struct Made {
+pub struct CreateReply {
     /// The file.
     pub file: FileRef,
     /// Its attributes; `None` if another server has it.
@@ -127,7 +130,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
 
     /// Holds the names for an operation on an entry of this directory; `None` if the volume is no
     /// constituent.
-    pub(crate) fn hold_entry(&self, name: &[u8]) -> Result<Option<Held<'t>>> {
+    pub(crate) fn hold_entry(&self, name: &[u8]) -> Result<Option<NamesGuard<'t>>> {
         let Some(member) = self.constituent() else {
             return Ok(None);
         };
@@ -145,7 +148,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         &self,
         cx: &mut EngineContext,
         name: &[u8],
-    ) -> Result<Option<Held<'t>>> {
+    ) -> Result<Option<NamesGuard<'t>>> {
         let held = self.hold_entry(name)?;
         if let Some(held) = &held {
             self.hold_child(cx, held, name)?;
@@ -153,7 +156,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         Ok(held)
     }
 
-    fn hold_child(&self, cx: &mut EngineContext, held: &Held<'_>, name: &[u8]) -> Result<()> {
+    fn hold_child(&self, cx: &mut EngineContext, held: &NamesGuard<'_>, name: &[u8]) -> Result<()> {
         match self.export.volume.entry(cx, self.file.ino, name) {
             Ok((ino, _)) if is_elsewhere(ino) => Err(Error::NotSupported.into()),
             Ok((ino, FileKind::Directory)) => Ok(held.emptiness(ino)?),
@@ -175,7 +178,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         from: &[u8],
         target: &Operand<'t, A>,
         to: &[u8],
-    ) -> Result<Option<Held<'t>>> {
+    ) -> Result<Option<NamesGuard<'t>>> {
         let held = self.hold_entry(from)?;
         let Some(held) = held else {
             return Ok(None);
@@ -196,7 +199,11 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Holds the names for a link to this file in the directory `dir`.
-    pub(crate) fn hold_link(&self, dir: &Operand<'t, A>, name: &[u8]) -> Result<Option<Held<'t>>> {
+    pub(crate) fn hold_link(
+        &self,
+        dir: &Operand<'t, A>,
+        name: &[u8],
+    ) -> Result<Option<NamesGuard<'t>>> {
         let held = dir.hold_entry(name)?;
         if let Some(held) = &held {
             held.inode(self.file.ino)?;
@@ -205,7 +212,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Holds the names while attributes or entries of this inode are read.
-    pub(crate) fn hold_attributes(&self) -> Result<Option<Held<'t>>> {
+    pub(crate) fn hold_attributes(&self) -> Result<Option<NamesGuard<'t>>> {
         let Some(member) = self.constituent() else {
             return Ok(None);
         };
@@ -218,12 +225,12 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     pub fn look(
         &self,
         cx: &mut OpContext,
-        charged: Charged<Looks>,
+        charged: ChargeProof<MetadataRead>,
         name: &[u8],
-    ) -> OpResult<Looked> {
+    ) -> OpResult<LookupReply> {
         let Some(member) = self.constituent() else {
             let (found, file) = self.lookup(cx, charged, name)?;
-            return Ok(Looked {
+            return Ok(LookupReply {
                 file,
                 attr: Some(found.attr),
                 dir: found.dir,
@@ -237,7 +244,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
                 found => {
                     let (found, file) = found?;
                     held.attributes(found.ino)?;
-                    return Ok(Looked {
+                    return Ok(LookupReply {
                         file,
                         attr: Some(found.attr),
                         dir: found.dir,
@@ -249,7 +256,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
                 b".." => volume.constituent_inode(cx, dir.ino)?.parent,
                 _ => volume.entry(cx, dir.ino, name)?.0,
             };
-            Ok(Looked {
+            Ok(LookupReply {
                 file: self.near(ino),
                 attr: None,
                 dir,
@@ -262,11 +269,11 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     pub fn make_file(
         &self,
         cx: &mut OpContext,
-        charged: Charged<Changes>,
+        charged: ChargeProof<MetadataWrite>,
         name: &[u8],
         how: CreateHow,
         attrs: &SetAttr,
-    ) -> OpResult<Done<Made>> {
+    ) -> OpResult<Done<CreateReply>> {
         match self.create(cx, charged, name, how, attrs) {
             Err(Stop::Failed(Error::NotSupported)) if self.constituent().is_some() => {}
             created => return Ok(self.made_here(created?)),
@@ -284,7 +291,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
                 (CreateHow::Unchecked, _) => Ok(self.near(ino)),
             }
         })?;
-        Ok(done(Made {
+        Ok(done(CreateReply {
             file,
             attr: None,
             dir: None,
@@ -292,9 +299,9 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Returns the result of making something on this constituent alone.
-    pub fn made_here(&self, created: Done<Created>) -> Done<Made> {
+    pub fn made_here(&self, created: Done<CreateOut>) -> Done<CreateReply> {
         let Done { value, lsn } = created;
-        let value = Made {
+        let value = CreateReply {
             file: self.near(value.ino),
             attr: Some(value.attr),
             dir: Some(value.dir),
@@ -307,10 +314,10 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     pub fn make_directory(
         &self,
         cx: &mut OpContext,
-        charged: Charged<Changes>,
+        charged: ChargeProof<MetadataWrite>,
         name: &[u8],
         attrs: &SetAttr,
-    ) -> OpResult<Done<Made>> {
+    ) -> OpResult<Done<CreateReply>> {
         let Some(member) = self.constituent() else {
             return Ok(self.made_here(self.mkdir(cx, charged, name, attrs)?));
         };
@@ -338,7 +345,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
             begin(cx, member, request);
         }
         let made = outcome(cx)?.ok_or(Error::Stale)?;
-        Ok(done(Made {
+        Ok(done(CreateReply {
             file: self.near(member.stored(made)),
             attr: None,
             dir: None,
@@ -361,7 +368,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     pub fn unlink(
         &self,
         cx: &mut OpContext,
-        charged: Charged<Changes>,
+        charged: ChargeProof<MetadataWrite>,
         name: &[u8],
         directory: bool,
     ) -> OpResult<Done<Option<Change>>> {
@@ -419,7 +426,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     pub fn rename_from(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         source: Elsewhere,
         from: &[u8],
         to: &[u8],
@@ -436,11 +443,11 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     pub fn rename_any(
         &self,
         cx: &mut OpContext,
-        charged: Charged<Changes>,
+        charged: ChargeProof<MetadataWrite>,
         from: &[u8],
         target: &Operand<'t, A>,
         to: &[u8],
-    ) -> OpResult<Done<Option<Renamed>>> {
+    ) -> OpResult<Done<Option<RenameOut>>> {
         if !self.has_requested(cx) {
             match self.rename(cx, charged, from, target, to) {
                 Err(Stop::Failed(Error::NotSupported)) if self.constituent().is_some() => {}
@@ -541,7 +548,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     pub fn link_from(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         file: Elsewhere,
         name: &[u8],
     ) -> OpResult<Done<()>> {
@@ -591,7 +598,7 @@ fn inspect(
     member: &Member,
     at: usize,
     (ino, name): (Ino, Option<&[u8]>),
-) -> OpResult<Seen> {
+) -> OpResult<InodeAnswer> {
     let inspected = &mut cx.steps.get_or_insert_default().inspected;
     if inspected.len() <= at {
         inspected.push(member.inspect(ino, name));

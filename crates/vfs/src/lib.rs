@@ -52,12 +52,13 @@ pub use exports::{
 pub use handle::{AGGREGATE_BYTES, BadHandle, FileId, HANDLE_BYTES, HandleKey, Namespace};
 pub use identity::{Creds, DOMAIN_NUMBERS, Groups, Identity, Sid, Token};
 pub use large::{Constituents, Elsewhere};
-pub use large_ops::{Looked, Made};
-pub use ops::{LockAccess, Permitted};
+pub use large_ops::{CreateReply, LookupReply};
+pub use ops::{AccessRights, LockAccess};
 pub use pipeline::{
-    Admitted, Changes, Charged, Cost, Exempt, Looks, OpContext, Operand, Reads, Writes,
+    AdmittedFile, ChargeProof, Cost, DataRead, DataWrite, Exempt, MetadataRead, MetadataWrite,
+    OpContext, Operand,
 };
-pub use session::{AccessModel, Flavour, Granted, Session};
+pub use session::{AccessModel, Flavour, GrantedAccess, Session};
 pub use snapdir::{FileRef, SNAPSHOT_DIRECTORY};
 pub use throttle::ClientKey;
 pub use vfs::{Redirect, Vfs};

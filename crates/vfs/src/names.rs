@@ -77,15 +77,15 @@ struct Entry<T> {
 }
 
 /// Questions of one kind and their answers.
-struct Known<K, T>(HashMap<K, Entry<T>>);
+struct AnswerCache<K, T>(HashMap<K, Entry<T>>);
 
-impl<K, T> Default for Known<K, T> {
+impl<K, T> Default for AnswerCache<K, T> {
     fn default() -> Self {
-        Known(HashMap::new())
+        AnswerCache(HashMap::new())
     }
 }
 
-impl<K: Clone + Eq + Hash, T: PartialEq> Known<K, T> {
+impl<K: Clone + Eq + Hash, T: PartialEq> AnswerCache<K, T> {
     /// Returns the answer, or true in `Err` if the question is to be put now.
     fn look(&mut self, key: &K, now: u64) -> Result<&T, bool> {
         if !self.0.contains_key(key) {
@@ -128,7 +128,7 @@ impl<K: Clone + Eq + Hash, T: PartialEq> Known<K, T> {
     }
 
     /// Stores what a resolver found; returns whether that changes anything.
-    fn settle(&mut self, key: &K, found: Result<T, Unavailable>, now: u64) -> bool {
+    fn store_answer(&mut self, key: &K, found: Result<T, Unavailable>, now: u64) -> bool {
         let Some(entry) = self.0.get_mut(key) else {
             return false;
         };
@@ -176,8 +176,8 @@ impl<K: Clone + Eq + Hash, T: PartialEq> Known<K, T> {
 
 #[derive(Default)]
 struct State {
-    clients: Known<IpAddr, Vec<String>>,
-    hosts: Known<Arc<str>, Vec<IpAddr>>,
+    clients: AnswerCache<IpAddr, Vec<String>>,
+    hosts: AnswerCache<Arc<str>, Vec<IpAddr>>,
     queue: VecDeque<Question>,
     waiting: Vec<Waker>,
     /// Seconds since the start, as last reported by the caller.
@@ -330,7 +330,7 @@ impl Names {
                 tracing::debug!(client = %address, ?found, "looked up a client's name");
                 let mut state = self.state.lock();
                 let now = state.now;
-                state.clients.settle(&address, found, now)
+                state.clients.store_answer(&address, found, now)
             }
             Question::Host(name) => {
                 let found = resolver
@@ -339,7 +339,7 @@ impl Names {
                 tracing::debug!(host = %name, ?found, "looked up a host's addresses");
                 let mut state = self.state.lock();
                 let now = state.now;
-                state.hosts.settle(&name, found, now)
+                state.hosts.store_answer(&name, found, now)
             }
         };
         if changed {

@@ -7,7 +7,7 @@ use crate::error::{Error, Halt, OpResult, Suspend};
 use crate::handle::Namespace;
 use crate::ops::check_name;
 use crate::passage::{self, Io};
-use crate::pipeline::{Changes, Charged, Looks, OpContext, Operand, Writes};
+use crate::pipeline::{ChargeProof, DataWrite, MetadataRead, MetadataWrite, OpContext, Operand};
 use crate::session::AccessModel;
 use crate::snapdir::FileRef;
 use std::cell::Cell;
@@ -17,8 +17,8 @@ use weir_base::limits::MAX_IO;
 use weir_base::{Ino, Lsn};
 use weir_volume::{
     self as volume, AtEnd, Attr, Change, Conversion, DIRECTORY_LINK, DirEntry, Done, FileKind,
-    Found, FsError, Guard, Pin, ReadDirLimit, ReadDirOut, Removed, Seek, SetAttr, SetHow, SetTime,
-    Snapshot, Sought, Stability, Stream, Written,
+    FsError, Guard, LookupOut, Pin, ReadDirLimit, ReadDirOut, RemoveOut, Seek, SetAttr, SetHow,
+    SetTime, Snapshot, Sought, Stability, Stream, WriteOut,
 };
 
 impl<A: AccessModel> Operand<'_, A> {
@@ -51,7 +51,7 @@ impl<A: AccessModel> Operand<'_, A> {
     pub fn set_held_times(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         accessed: Option<Time>,
         modified: Option<Time>,
     ) -> OpResult<Option<Lsn>> {
@@ -140,7 +140,7 @@ impl<A: AccessModel> Operand<'_, A> {
     /// Returns another file near this one in the same volume or snapshot, which was charged with
     /// it.
     #[must_use]
-    pub fn at(&self, file: FileRef) -> Self
+    pub fn with_file(&self, file: FileRef) -> Self
     where
         A: Copy,
     {
@@ -164,9 +164,9 @@ impl<A: AccessModel> Operand<'_, A> {
     pub fn remove_any(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         name: &[u8],
-    ) -> OpResult<Done<Removed>> {
+    ) -> OpResult<Done<RemoveOut>> {
         self.run(cx, |cx| {
             let heard = self.removing(cx, name)?;
             let (volume, dir) = (self.volume(), self.file.ino);
@@ -184,9 +184,9 @@ impl<A: AccessModel> Operand<'_, A> {
     pub fn append(
         &self,
         cx: &mut OpContext,
-        charged: Charged<Writes>,
+        charged: ChargeProof<DataWrite>,
         data: &[u8],
-    ) -> OpResult<Done<Written>> {
+    ) -> OpResult<Done<WriteOut>> {
         self.write_where(cx, charged, data, Stability::Unstable, Ok)
     }
 
@@ -197,11 +197,11 @@ impl<A: AccessModel> Operand<'_, A> {
     pub fn append_at(
         &self,
         cx: &mut OpContext,
-        charged: Charged<Writes>,
+        charged: ChargeProof<DataWrite>,
         from: u64,
         data: &[u8],
         how: Stability,
-    ) -> OpResult<Done<Written>> {
+    ) -> OpResult<Done<WriteOut>> {
         self.write_where(cx, charged, data, how, |size| {
             if from >= size {
                 Ok(from)
@@ -215,11 +215,11 @@ impl<A: AccessModel> Operand<'_, A> {
     pub(crate) fn write_where(
         &self,
         cx: &mut OpContext,
-        charged: Charged<Writes>,
+        charged: ChargeProof<DataWrite>,
         data: &[u8],
         how: Stability,
         place: impl Fn(u64) -> Result<u64, Error>,
-    ) -> OpResult<Done<Written>> {
+    ) -> OpResult<Done<WriteOut>> {
         assert!(
             data.len() <= charged.bytes(),
             "no more is written than was charged"
@@ -257,7 +257,7 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// As [`Operand::lookup`], of an entry of a listing that was charged.
-    pub fn listed(&self, cx: &mut OpContext, name: &[u8]) -> OpResult<(Found, FileRef)> {
+    pub fn listed(&self, cx: &mut OpContext, name: &[u8]) -> OpResult<(LookupOut, FileRef)> {
         self.run(cx, |cx| self.find(cx, name))
     }
 
@@ -266,7 +266,7 @@ impl<A: AccessModel> Operand<'_, A> {
         &self,
         cx: &mut OpContext,
         name: &[u8],
-    ) -> OpResult<(Found, FileRef, Box<[u8]>)> {
+    ) -> OpResult<(LookupOut, FileRef, Box<[u8]>)> {
         self.run(cx, |cx| {
             check_name(name)?;
             if let Some((found, file)) = self.lookup_snapshots(cx, name)? {
@@ -327,7 +327,7 @@ impl<A: AccessModel> Operand<'_, A> {
     pub fn list_on(
         &self,
         cx: &mut OpContext,
-        _: &Charged<Looks>,
+        _: &ChargeProof<MetadataRead>,
         cookie: u64,
         limit: ReadDirLimit,
         each: &mut dyn FnMut(&DirEntry<'_>, Option<FileRef>) -> bool,
@@ -345,7 +345,12 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// The value of an extended attribute; needs permission to read.
-    pub fn xattr(&self, cx: &mut OpContext, _: Charged<Looks>, name: &[u8]) -> OpResult<Vec<u8>> {
+    pub fn xattr(
+        &self,
+        cx: &mut OpContext,
+        _: ChargeProof<MetadataRead>,
+        name: &[u8],
+    ) -> OpResult<Vec<u8>> {
         self.run(cx, |cx| {
             let attr = self.attr(cx)?;
             self.may_read(&attr)?;
@@ -357,7 +362,11 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// The names of all extended attributes; needs permission to read.
-    pub fn xattrs(&self, cx: &mut OpContext, _: Charged<Looks>) -> OpResult<Vec<Vec<u8>>> {
+    pub fn xattrs(
+        &self,
+        cx: &mut OpContext,
+        _: ChargeProof<MetadataRead>,
+    ) -> OpResult<Vec<Vec<u8>>> {
         self.run(cx, |cx| {
             let attr = self.attr(cx)?;
             self.may_read(&attr)?;
@@ -372,7 +381,7 @@ impl<A: AccessModel> Operand<'_, A> {
     pub fn set_xattr(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         name: &[u8],
         value: Option<&[u8]>,
         how: SetHow,
@@ -394,12 +403,20 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// All named streams of the file or directory, in an order that stays.
-    pub fn streams(&self, cx: &mut OpContext, charged: Charged<Looks>) -> OpResult<Vec<Stream>> {
+    pub fn streams(
+        &self,
+        cx: &mut OpContext,
+        charged: ChargeProof<MetadataRead>,
+    ) -> OpResult<Vec<Stream>> {
         self.streams_on(cx, &charged)
     }
 
     /// As [`Operand::streams`], of an entry of a listing that was charged.
-    pub fn streams_on(&self, cx: &mut OpContext, _: &Charged<Looks>) -> OpResult<Vec<Stream>> {
+    pub fn streams_on(
+        &self,
+        cx: &mut OpContext,
+        _: &ChargeProof<MetadataRead>,
+    ) -> OpResult<Vec<Stream>> {
         self.run(cx, |cx| match self.file.namespace {
             Namespace::Snapshots => Ok(Vec::new()),
             _ => Ok(self.reading()?.streams(cx, self.file.ino)?),
@@ -423,7 +440,7 @@ impl<A: AccessModel> Operand<'_, A> {
     pub fn make_stream(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         name: &[u8],
     ) -> OpResult<(Done<Stream>, FileRef)> {
         self.run(cx, |cx| {
@@ -439,7 +456,7 @@ impl<A: AccessModel> Operand<'_, A> {
     pub fn move_stream(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         name: &[u8],
         to: Option<&[u8]>,
     ) -> OpResult<Done<Change>> {
@@ -477,7 +494,7 @@ impl<A: AccessModel> Operand<'_, A> {
     pub fn convert(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         (dir, name): (&Operand<'_, A>, &[u8]),
         target: Option<&[u8]>,
     ) -> OpResult<Done<Change>> {
@@ -523,7 +540,7 @@ impl<A: AccessModel> Operand<'_, A> {
     pub fn seek(
         &self,
         cx: &mut OpContext,
-        _: Charged<Looks>,
+        _: ChargeProof<MetadataRead>,
         from: u64,
         what: Seek,
     ) -> OpResult<Sought> {
@@ -554,7 +571,7 @@ impl<A: AccessModel> Operand<'_, A> {
     pub fn punch(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         (offset, len): (u64, u64),
         at_end: AtEnd,
     ) -> OpResult<Done<Change>> {

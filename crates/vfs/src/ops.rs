@@ -8,15 +8,17 @@
 //! instead of twice. Nothing leaks by that but time.
 
 use crate::access::{self, R, W, X};
-use crate::claims::{Actor, Event, Heard, HolderAttr};
+use crate::claims::{Actor, ClaimsVersion, Event, HolderAttr};
 use crate::error::{BadName, Error, Halt, OpResult, Suspend};
 use crate::exports::Export;
 use crate::handle::{HANDLE_BYTES, Namespace};
 use crate::identity::Identity;
 use crate::passage::{self, Io};
-use crate::pipeline::{Changes, Charged, Exempt, Looks, OpContext, Operand, Reads, Writes};
+use crate::pipeline::{
+    ChargeProof, DataRead, DataWrite, Exempt, MetadataRead, MetadataWrite, OpContext, Operand,
+};
 use crate::session::AccessModel;
-use crate::snapdir::{FileRef, Reading};
+use crate::snapdir::{FileRef, ReadSource};
 use crate::throttle::ClientKey;
 use crate::vfs::Vfs;
 use crate::watch::Event as Report;
@@ -25,16 +27,16 @@ use std::borrow::Cow;
 use weir_base::Time;
 use weir_base::limits::{MAX_NAME, MAX_SYMLINK};
 use weir_volume::{
-    self as volume, Attr, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError,
-    Guard, Linked, QuotaEntry, QuotaId, QuotaLimit, QuotaState, ReadDirLimit, ReadDirOut, ReadOut,
-    Removed, Renamed, SetAttr, SetIds, SetTime, Stability, StatFs, Written,
+    self as volume, Attr, Change, CreateHow, CreateOut, DirEntry, Done, FileKind, FsError, Guard,
+    LinkOut, LookupOut, QuotaEntry, QuotaId, QuotaLimit, QuotaState, ReadDirLimit, ReadDirOut,
+    ReadOut, RemoveOut, RenameOut, SetAttr, SetIds, SetTime, Stability, StatFs, WriteOut,
 };
 
 type Result<T> = std::result::Result<T, Halt>;
 
 /// Permissions of a caller on an object, as ACCESS reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Permitted {
+pub struct AccessRights {
     /// Read data or list names.
     pub read: bool,
     /// Change data or entries.
@@ -105,8 +107,8 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Returns the volume or the snapshot, for reading.
-    pub(crate) fn reading(&self) -> Result<Reading<'t>> {
-        Reading::new(&self.export.volume, self.file.namespace)
+    pub(crate) fn reading(&self) -> Result<ReadSource<'t>> {
+        ReadSource::new(&self.export.volume, self.file.namespace)
     }
 
     /// Returns true if changes are refused to every caller.
@@ -145,7 +147,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         match namespace {
             Namespace::Snapshots => self.snapshots_attr(cx, ino),
             _ => {
-                let mut attr = Reading::new(&self.export.volume, namespace)?.getattr(cx, ino)?;
+                let mut attr = ReadSource::new(&self.export.volume, namespace)?.getattr(cx, ino)?;
                 self.guard(cx, &mut attr)?;
                 Ok(attr)
             }
@@ -180,7 +182,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         let asked = cx.question.take().filter(|asked| asked.0 == file);
         let question = match asked {
             Some(asked) => Some(asked.1),
-            None => self.claims.ask(file, actor),
+            None => self.claims.request_attributes(file, actor),
         };
         match question {
             None => Ok((attr, None)),
@@ -267,7 +269,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Returns the caller's permissions on the object of `attr`.
-    pub fn permitted(&self, attr: &Attr) -> Permitted {
+    pub fn permitted(&self, attr: &Attr) -> AccessRights {
         let may = |want| access::permits(attr, &self.who.unix, want);
         // Devices, pipes and sockets are written on the client, not here.
         let stored = matches!(
@@ -275,7 +277,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
             FileKind::Regular | FileKind::Directory | FileKind::Symlink
         );
         let write = may(W) && !(self.read_only() && stored);
-        Permitted {
+        AccessRights {
             read: may(R),
             write,
             execute: may(X),
@@ -286,13 +288,13 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     pub fn lookup(
         &self,
         cx: &mut OpContext,
-        _: Charged<Looks>,
+        _: ChargeProof<MetadataRead>,
         name: &[u8],
-    ) -> OpResult<(Found, FileRef)> {
+    ) -> OpResult<(LookupOut, FileRef)> {
         self.run(cx, |cx| self.find(cx, name))
     }
 
-    pub(crate) fn find(&self, cx: &mut EngineContext, name: &[u8]) -> Result<(Found, FileRef)> {
+    pub(crate) fn find(&self, cx: &mut EngineContext, name: &[u8]) -> Result<(LookupOut, FileRef)> {
         if let Err(e) = check_name(name) {
             self.directory(cx)?;
             return Err(e.into());
@@ -318,7 +320,11 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// The target of a symbolic link.
-    pub fn readlink(&self, cx: &mut OpContext, _: Charged<Looks>) -> OpResult<(Vec<u8>, Attr)> {
+    pub fn readlink(
+        &self,
+        cx: &mut OpContext,
+        _: ChargeProof<MetadataRead>,
+    ) -> OpResult<(Vec<u8>, Attr)> {
         self.run(cx, |cx| {
             if self.file.namespace == Namespace::Snapshots {
                 return Err(Error::Invalid.into());
@@ -332,7 +338,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     pub fn commit(
         &self,
         cx: &mut OpContext,
-        _: Charged<Exempt>,
+        _: ChargeProof<Exempt>,
         offset: u64,
         len: u64,
     ) -> OpResult<Done<Change>> {
@@ -356,7 +362,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         name: &[u8],
         kind: FileKind,
         attrs: &SetAttr,
-    ) -> Result<(SetAttr, Heard)> {
+    ) -> Result<(SetAttr, ClaimsVersion)> {
         self.writable()?;
         let parent = self.directory(cx)?;
         check_own_name(name)?;
@@ -379,7 +385,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Reports that something was made in this directory, and returns the result.
-    fn made(&self, heard: Heard, name: &[u8], done: Done<Created>) -> Done<Created> {
+    fn made(&self, heard: ClaimsVersion, name: &[u8], done: Done<CreateOut>) -> Done<CreateOut> {
         self.names_changed(heard, [(Some(self.file.ino), Event::Entries)]);
         self.report_of(self.file.ino, name, &done.value.attr, Report::Added);
         done
@@ -389,10 +395,10 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     pub fn mkdir(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         name: &[u8],
         attrs: &SetAttr,
-    ) -> OpResult<Done<Created>> {
+    ) -> OpResult<Done<CreateOut>> {
         self.run(cx, |cx| {
             let _held = self.hold_entry(name)?;
             let (attrs, heard) = self.check_making(cx, name, FileKind::Directory, attrs)?;
@@ -405,11 +411,11 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     pub fn symlink(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         name: &[u8],
         target: &[u8],
         attrs: &SetAttr,
-    ) -> OpResult<Done<Created>> {
+    ) -> OpResult<Done<CreateOut>> {
         self.run(cx, |cx| {
             let _held = self.hold_entry(name)?;
             let (attrs, heard) = self.check_making(cx, name, FileKind::Symlink, attrs)?;
@@ -429,12 +435,12 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     pub fn mknod(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         name: &[u8],
         kind: FileKind,
         rdev: (u32, u32),
         attrs: &SetAttr,
-    ) -> OpResult<Done<Created>> {
+    ) -> OpResult<Done<CreateOut>> {
         self.run(cx, |cx| {
             let _held = self.hold_entry(name)?;
             let (attrs, heard) = self.check_making(cx, name, kind, attrs)?;
@@ -448,7 +454,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Makes the checks of REMOVE and RMDIR.
-    pub(crate) fn removing(&self, cx: &mut EngineContext, name: &[u8]) -> Result<Heard> {
+    pub(crate) fn removing(&self, cx: &mut EngineContext, name: &[u8]) -> Result<ClaimsVersion> {
         self.writable()?;
         let parent = self.directory(cx)?;
         check_own_name(name)?;
@@ -458,7 +464,12 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Reports that a name was removed from this directory, and returns the result.
-    pub(crate) fn removed(&self, heard: Heard, name: &[u8], done: Done<Removed>) -> Done<Removed> {
+    pub(crate) fn removed(
+        &self,
+        heard: ClaimsVersion,
+        name: &[u8],
+        done: Done<RemoveOut>,
+    ) -> Done<RemoveOut> {
         let (dir, child) = (self.file.ino, &done.value.child);
         let changed = [(Some(dir), Event::Entries), (Some(child.ino), Event::Name)];
         self.names_changed(heard, changed);
@@ -470,9 +481,9 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     pub fn remove(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         name: &[u8],
-    ) -> OpResult<Done<Removed>> {
+    ) -> OpResult<Done<RemoveOut>> {
         self.run(cx, |cx| {
             let _held = self.hold_removal(cx, name)?;
             let heard = self.removing(cx, name)?;
@@ -485,9 +496,9 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     pub fn rmdir(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         name: &[u8],
-    ) -> OpResult<Done<Removed>> {
+    ) -> OpResult<Done<RemoveOut>> {
         self.run(cx, |cx| {
             let _held = self.hold_removal(cx, name)?;
             let heard = self.removing(cx, name)?;
@@ -500,11 +511,11 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     pub fn rename(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         from: &[u8],
         target: &Operand<'t, A>,
         to: &[u8],
-    ) -> OpResult<Done<Renamed>> {
+    ) -> OpResult<Done<RenameOut>> {
         self.run(cx, |cx| {
             if target.file.namespace != self.file.namespace {
                 // Out of a snapshot, or into one.
@@ -581,10 +592,10 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     pub fn link(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         dir: &Operand<'t, A>,
         name: &[u8],
-    ) -> OpResult<Done<Linked>> {
+    ) -> OpResult<Done<LinkOut>> {
         self.run(cx, |cx| {
             if dir.file.namespace != self.file.namespace {
                 // Out of a snapshot, or into one.
@@ -616,7 +627,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     pub fn readdir(
         &self,
         cx: &mut OpContext,
-        _: Charged<Looks>,
+        _: ChargeProof<MetadataRead>,
         cookie: u64,
         limit: ReadDirLimit,
         each: &mut dyn FnMut(&DirEntry<'_>, Option<FileRef>) -> bool,
@@ -654,7 +665,7 @@ impl<A: AccessModel> Operand<'_, A> {
     pub fn may_lock(
         &self,
         cx: &mut OpContext,
-        _: Charged<Exempt>,
+        _: ChargeProof<Exempt>,
         access: LockAccess,
     ) -> OpResult<()> {
         self.run(cx, |cx| {
@@ -677,7 +688,7 @@ impl<A: AccessModel> Operand<'_, A> {
     pub fn setattr(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         set: &SetAttr,
         guard: Option<Time>,
     ) -> OpResult<Done<Change>> {
@@ -723,7 +734,7 @@ impl<A: AccessModel> Operand<'_, A> {
     pub fn read(
         &self,
         cx: &mut OpContext,
-        charged: Charged<Reads>,
+        charged: ChargeProof<DataRead>,
         offset: u64,
     ) -> OpResult<ReadOut> {
         let out = self.run(cx, |cx| {
@@ -766,11 +777,11 @@ impl<A: AccessModel> Operand<'_, A> {
     pub fn write(
         &self,
         cx: &mut OpContext,
-        charged: Charged<Writes>,
+        charged: ChargeProof<DataWrite>,
         offset: u64,
         data: &[u8],
         how: Stability,
-    ) -> OpResult<Done<Written>> {
+    ) -> OpResult<Done<WriteOut>> {
         self.write_where(cx, charged, data, how, |_| Ok(offset))
     }
 
@@ -782,7 +793,7 @@ impl<A: AccessModel> Operand<'_, A> {
     pub fn clone_range(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         to: u64,
         (source, from): (&Operand<'_, A>, u64),
         len: u64,
@@ -832,11 +843,11 @@ impl<A: AccessModel> Operand<'_, A> {
     pub fn create(
         &self,
         cx: &mut OpContext,
-        _: Charged<Changes>,
+        _: ChargeProof<MetadataWrite>,
         name: &[u8],
         how: CreateHow,
         attrs: &SetAttr,
-    ) -> OpResult<Done<Created>> {
+    ) -> OpResult<Done<CreateOut>> {
         self.run(cx, |cx| {
             let _held = self.hold_entry(name)?;
             self.writable()?;

@@ -13,7 +13,7 @@
 //! claimed holds only what does not conflict with the others' claims.
 
 use crate::EngineContext;
-use crate::claims::{Event, Heard, Passage, Range};
+use crate::claims::{ClaimsVersion, Event, Passage, Range};
 use crate::error::{Error, Halt};
 use crate::grace::Kinds;
 use crate::handle::{FileId, Namespace};
@@ -85,7 +85,7 @@ impl<A: AccessModel> Operand<'_, A> {
 
     /// Checks that what the table said when `heard` was read still holds; without `heard`, that it
     /// need not be asked. It is called under the file's lock, before anything is done.
-    pub(crate) fn holds(&self, ino: Ino, heard: Option<Heard>) -> Result<(), Halt> {
+    pub(crate) fn holds(&self, ino: Ino, heard: Option<ClaimsVersion>) -> Result<(), Halt> {
         // The content of a snapshot does not change.
         if self.file.namespace != Namespace::Live {
             return Ok(());
@@ -100,7 +100,7 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// Asks the table whether others let bytes be read or written.
-    pub(crate) fn ask_io(&self, io: Io) -> Result<Heard, Halt> {
+    pub(crate) fn ask_io(&self, io: Io) -> Result<ClaimsVersion, Halt> {
         let file = self.claimed(io.ino);
         let heard = self.claims.heard(file);
         let kind = match io.write {
@@ -120,13 +120,13 @@ impl<A: AccessModel> Operand<'_, A> {
 
     /// Asks the table whether others let attributes of a file be changed, or another name be given
     /// to it.
-    pub(crate) fn ask_attributes(&self) -> Result<Heard, Halt> {
+    pub(crate) fn ask_attributes(&self) -> Result<ClaimsVersion, Halt> {
         let heard = self.claims.heard(self.claimed(self.file.ino));
-        self.ask(self.file.ino, Event::Attributes)?;
+        self.check_file_claims(self.file.ino, Event::Attributes)?;
         Ok(heard)
     }
 
-    fn ask(&self, ino: Ino, event: Event) -> Result<(), Halt> {
+    fn check_file_claims(&self, ino: Ino, event: Event) -> Result<(), Halt> {
         let (file, actor) = (self.claimed(ino), self.access.actor());
         self.await_reclaims(Kinds::WRITES, file)?;
         result(self.claims.names(file, actor, event, self.export.style))
@@ -148,7 +148,7 @@ impl<A: AccessModel> Operand<'_, A> {
         cx: &mut EngineContext,
         changes: &[Change<'_>],
         linked: Option<Ino>,
-    ) -> Result<Heard, Halt> {
+    ) -> Result<ClaimsVersion, Halt> {
         let volume = self.export.volume.id();
         let heard = self.claims.heard_in(volume);
         let may_wait =
@@ -166,12 +166,12 @@ impl<A: AccessModel> Operand<'_, A> {
                 Ok(found) if found.attr.kind == FileKind::Directory => {
                     self.ask_directory(found.ino, Event::Name)?;
                 }
-                Ok(found) => self.ask(found.ino, Event::Name)?,
+                Ok(found) => self.check_file_claims(found.ino, Event::Name)?,
                 Err(volume::Stop::Fail(FsError::NotFound)) => {}
                 Err(stop) => return Err(stop.into()),
             }
         }
-        linked.map_or(Ok(()), |ino| self.ask(ino, Event::Attributes))?;
+        linked.map_or(Ok(()), |ino| self.check_file_claims(ino, Event::Attributes))?;
         Ok(heard)
     }
 
@@ -179,7 +179,7 @@ impl<A: AccessModel> Operand<'_, A> {
     /// change did not wait.
     pub(crate) fn names_changed<const N: usize>(
         &self,
-        heard: Heard,
+        heard: ClaimsVersion,
         changed: [(Option<Ino>, Event); N],
     ) {
         if self.claims.heard_in(self.export.volume.id()) == heard {

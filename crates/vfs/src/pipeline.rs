@@ -1,9 +1,10 @@
 //! The way of every operation to a volume: **admit, charge, operate**.
 //!
-//! 1. [`Vfs::admit`](crate::Vfs::admit): a handle and a session become an [`Admitted`] file, by the
+//! 1. [`Vfs::admit`](crate::Vfs::admit): a handle and a session become an [`AdmittedFile`], by the
 //!    export's rules. Nothing can be done with one.
-//! 2. [`Admitted::charge`]: the session pays what the operation [`Cost`]s, or waits for its limits.
-//!    What it gets is an [`Operand`], on which operations are defined, and one [`Charged`] token.
+//! 2. [`AdmittedFile::charge`]: the session pays what the operation [`Cost`]s, or waits for its
+//!    limits. What it gets is an [`Operand`], on which operations are defined, and one
+//!    [`ChargeProof`] token.
 //! 3. An operation takes the token of its own cost by value. So an operation that nobody has been
 //!    charged for does not compile, nor one that was charged as something cheaper, nor two for one
 //!    charge:
@@ -71,7 +72,7 @@ use crate::grace::Grace;
 use crate::handle::{FileId, Namespace};
 use crate::identity::Identity;
 use crate::large::Steps;
-use crate::snapdir::{FileRef, Reading};
+use crate::snapdir::{FileRef, ReadSource};
 use crate::throttle::ClientKey;
 use crate::throttle::{Charge, Request, Throttle};
 use crate::trees::Caller;
@@ -190,7 +191,7 @@ impl OpContext {
                 resumed.map_err(Error::from)
             }
             Suspend::Room(wait) => {
-                let over = wait.over().await;
+                let over = wait.wait_for_room().await;
                 over.map_err(Error::from)
             }
             Suspend::Record(records, lsn) => match records.settled(lsn).await {
@@ -222,7 +223,7 @@ impl OpContext {
                 Ok(())
             }
             Suspend::Recall(ticket) => {
-                ticket.over().await;
+                ticket.wait().await;
                 Ok(())
             }
             Suspend::Client(event) | Suspend::Thread(event) => {
@@ -234,7 +235,7 @@ impl OpContext {
 
     /// Ends the operation, whatever its outcome: bytes that it was charged for and did not move are
     /// refunded.
-    pub fn settle(&mut self, throttle: &Throttle) {
+    pub fn settle_charge(&mut self, throttle: &Throttle) {
         // In place: to take it out means copying it, which costs more than the rest.
         if let Some(charge) = &self.charge {
             throttle.refund(charge, self.moved as u64);
@@ -263,16 +264,16 @@ mod private {
 
 /// Reading so many bytes of data at most.
 #[derive(Clone, Copy, Debug)]
-pub struct Reads(pub usize);
+pub struct DataRead(pub usize);
 /// Writing so many bytes of data at most.
 #[derive(Clone, Copy, Debug)]
-pub struct Writes(pub usize);
+pub struct DataWrite(pub usize);
 /// A metadata operation that changes nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Looks;
+pub struct MetadataRead;
 /// A metadata operation that changes something.
 #[derive(Clone, Copy, Debug)]
-pub struct Changes;
+pub struct MetadataWrite;
 /// Cost that no limit counts: operations that a protocol needs to work at all, locks, COMMIT.
 #[derive(Clone, Copy, Debug)]
 pub struct Exempt;
@@ -293,25 +294,25 @@ macro_rules! cost {
 }
 
 cost! {
-    Reads, |Reads(bytes)| Class::Data(Direction::Read, *bytes);
-    Writes, |Writes(bytes)| Class::Data(Direction::Write, *bytes);
-    Looks, |_| Class::Metadata(Metadata::Look);
-    Changes, |_| Class::Metadata(Metadata::Change);
+    DataRead, |DataRead(bytes)| Class::Data(Direction::Read, *bytes);
+    DataWrite, |DataWrite(bytes)| Class::Data(Direction::Write, *bytes);
+    MetadataRead, |_| Class::Metadata(Metadata::Look);
+    MetadataWrite, |_| Class::Metadata(Metadata::Change);
     Exempt, |_| Class::Metadata(Metadata::Protocol);
 }
 
-/// The proof that an operation was charged, which it takes. Made by [`Admitted::charge`] alone.
+/// The proof that an operation was charged, which it takes. Made by [`AdmittedFile::charge`] alone.
 #[derive(Debug)]
-pub struct Charged<C>(C);
+pub struct ChargeProof<C>(C);
 
-impl Charged<Reads> {
+impl ChargeProof<DataRead> {
     /// Returns the bytes that may be read.
     pub(crate) fn bytes(&self) -> usize {
         self.0.0
     }
 }
 
-impl Charged<Writes> {
+impl ChargeProof<DataWrite> {
     /// Returns the bytes that may be written.
     pub(crate) fn bytes(&self) -> usize {
         self.0.0
@@ -377,7 +378,7 @@ impl<A> Operand<'_, A> {
             true => Limits::Trees,
             false => Limits::All,
         };
-        operation(&mut cx.engine).map_err(|halt| halt.of(&self.export.volume))
+        operation(&mut cx.engine).map_err(|halt| halt.into_stop(&self.export.volume))
     }
 }
 
@@ -396,9 +397,9 @@ impl<'t, A> Operand<'t, A> {
             namespace => namespace,
         };
         let volume = &self.export.volume;
-        let reading = Reading::new(volume, namespace);
+        let reading = ReadSource::new(volume, namespace);
         let attr = reading.and_then(|reading| Ok(reading.getattr(cx, self.file.ino)?));
-        let attr = attr.map_err(|halt| halt.of(volume))?;
+        let attr = attr.map_err(|halt| halt.into_stop(volume))?;
         if let Some(rules) = self.export.rules_of_tree(attr.tree) {
             let admitted = caller.admitted(rules)?;
             self.who = admitted.who;
@@ -411,7 +412,11 @@ impl<'t, A> Operand<'t, A> {
     ///
     /// # Errors
     /// The rules of its tree refuse it, or the operation has to wait for them.
-    pub fn beside(&self, cx: &mut OpContext, other: Admitted<'t, A>) -> OpResult<Operand<'t, A>> {
+    pub fn beside(
+        &self,
+        cx: &mut OpContext,
+        other: AdmittedFile<'t, A>,
+    ) -> OpResult<Operand<'t, A>> {
         let mut other = other.0;
         other.enter_tree(&mut cx.engine)?;
         Ok(other)
@@ -419,15 +424,15 @@ impl<'t, A> Operand<'t, A> {
 }
 
 /// A file of an export that admits the session. See the module's head.
-pub struct Admitted<'t, A>(Operand<'t, A>);
+pub struct AdmittedFile<'t, A>(Operand<'t, A>);
 
-impl<'t, A> Admitted<'t, A> {
-    pub(crate) fn new(operand: Operand<'t, A>) -> Admitted<'t, A> {
-        Admitted(operand)
+impl<'t, A> AdmittedFile<'t, A> {
+    pub(crate) fn new(operand: Operand<'t, A>) -> AdmittedFile<'t, A> {
+        AdmittedFile(operand)
     }
 
     /// Lets the rules of its tree admit it by any of their flavours.
-    pub(crate) fn by_any_flavour(mut self) -> Admitted<'t, A> {
+    pub(crate) fn by_any_flavour(mut self) -> AdmittedFile<'t, A> {
         if let Some(caller) = &mut self.0.caller {
             caller.any_flavour = true;
         }
@@ -449,7 +454,7 @@ impl<'t, A> Admitted<'t, A> {
         vfs: &Vfs,
         cx: &mut OpContext,
         cost: C,
-    ) -> OpResult<(Operand<'t, A>, Charged<C>)> {
+    ) -> OpResult<(Operand<'t, A>, ChargeProof<C>)> {
         if self.0.caller.is_some() {
             self.0.enter_tree(&mut cx.engine)?;
         }
@@ -474,6 +479,6 @@ impl<'t, A> Admitted<'t, A> {
             }
             cx.passed = true;
         }
-        Ok((self.0, Charged(cost)))
+        Ok((self.0, ChargeProof(cost)))
     }
 }

@@ -29,7 +29,7 @@ pub struct Origin {
 
 /// A volume that another server has now, although its row is still here.
 #[derive(Clone, Debug)]
-struct Departed {
+struct DepartedVolume {
     /// Identity of the aggregate that has it.
     to: [u8; 16],
     /// Paths that lead to it.
@@ -39,7 +39,7 @@ struct Departed {
 #[derive(Clone, Default)]
 struct Table {
     held: HashMap<VolumeId, Arc<Signal<()>>>,
-    departed: HashMap<VolumeId, Departed>,
+    departed: HashMap<VolumeId, DepartedVolume>,
     origins: HashMap<VolumeId, Origin>,
     /// Volumes by their origin: first bytes of the aggregate's identity, and number.
     locals: HashMap<([u8; AGGREGATE_BYTES], VolumeId), VolumeId>,
@@ -84,7 +84,7 @@ impl Relocations {
     /// them. `paths` lead to the volume.
     pub fn depart(&self, volume: VolumeId, to: [u8; 16], paths: Vec<String>) {
         self.table.change(|table| {
-            table.departed.insert(volume, Departed { to, paths });
+            table.departed.insert(volume, DepartedVolume { to, paths });
         });
         self.release(volume);
     }

@@ -30,7 +30,7 @@ pub enum Flavour {
 
 impl Flavours {
     /// This flavour alone.
-    pub const fn of(flavour: Flavour) -> Flavours {
+    pub const fn from_flavour(flavour: Flavour) -> Flavours {
         Flavours(1 << flavour as u8)
     }
 
@@ -92,14 +92,14 @@ impl AccessModel for () {
 /// Access that was granted when the file was opened: permissions that change later take nothing
 /// away (POSIX open(2); RFC 8881 §18.16.3; MS-SMB2 §3.3.5.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Granted {
+pub struct GrantedAccess {
     /// The open may read data.
     pub read: bool,
     /// The open may write data.
     pub write: bool,
 }
 
-impl AccessModel for Granted {
+impl AccessModel for GrantedAccess {
     fn may_read(&self, _: &Attr, _: &Identity) -> Result<(), Error> {
         self.read.then_some(()).ok_or(Error::Access)
     }

@@ -14,7 +14,7 @@
 //! no inode has. Cookies of its entries are the snapshots' identities: stable.
 
 use weir_base::Ino;
-use weir_volume::{Attr, DirEntry, FileKind, Found, Guard, ReadDirLimit, ReadDirOut};
+use weir_volume::{Attr, DirEntry, FileKind, Guard, LookupOut, ReadDirLimit, ReadDirOut};
 
 use crate::access::{self, X};
 use crate::error::{Error, Halt};
@@ -59,32 +59,32 @@ impl FileRef {
 }
 
 /// A volume or a view of one of its snapshots.
-pub(crate) enum Reading<'t> {
+pub(crate) enum ReadSource<'t> {
     Live(&'t Volume),
     View(Arc<Volume>),
 }
 
-impl<'t> Reading<'t> {
-    pub(crate) fn new(volume: &'t Arc<Volume>, namespace: Namespace) -> Result<Reading<'t>> {
+impl<'t> ReadSource<'t> {
+    pub(crate) fn new(volume: &'t Arc<Volume>, namespace: Namespace) -> Result<ReadSource<'t>> {
         match namespace {
             // The destination of a replication is read as it last was completely.
             Namespace::Live if volume.protected() => Ok(match volume.serving()? {
-                Some(view) => Reading::View(view),
-                None => Reading::Live(volume),
+                Some(view) => ReadSource::View(view),
+                None => ReadSource::Live(volume),
             }),
-            Namespace::Live => Ok(Reading::Live(volume)),
-            Namespace::Snapshot(id) => Ok(Reading::View(volume.view(id)?)),
+            Namespace::Live => Ok(ReadSource::Live(volume)),
+            Namespace::Snapshot(id) => Ok(ReadSource::View(volume.view(id)?)),
             Namespace::Snapshots => Err(Error::Invalid.into()),
         }
     }
 }
 
-impl Deref for Reading<'_> {
+impl Deref for ReadSource<'_> {
     type Target = Volume;
     fn deref(&self) -> &Volume {
         match self {
-            Reading::Live(volume) => volume,
-            Reading::View(view) => view,
+            ReadSource::Live(volume) => volume,
+            ReadSource::View(view) => view,
         }
     }
 }
@@ -119,7 +119,7 @@ impl<A: AccessModel> Operand<'_, A> {
     /// Returns the attributes of the directory of snapshots of `dir`, which must exist.
     pub(crate) fn snapshots_attr(&self, cx: &mut EngineContext, dir: Ino) -> Result<Attr> {
         let volume = &self.export.volume;
-        let of = Reading::new(volume, Namespace::Live)?.getattr(cx, dir)?;
+        let of = ReadSource::new(volume, Namespace::Live)?.getattr(cx, dir)?;
         if of.kind != FileKind::Directory {
             return Err(Error::Stale.into());
         }
@@ -149,7 +149,7 @@ impl<A: AccessModel> Operand<'_, A> {
         &self,
         cx: &mut EngineContext,
         name: &[u8],
-    ) -> Result<Option<(Found, FileRef)>> {
+    ) -> Result<Option<(LookupOut, FileRef)>> {
         let (volume, ino) = (&self.export.volume, self.file.ino);
         let (dir, namespace, attr) = match self.file.namespace {
             Namespace::Live if self.export.snapshot_directory && name == SNAPSHOT_DIRECTORY => {
@@ -186,7 +186,7 @@ impl<A: AccessModel> Operand<'_, A> {
                 (own, namespace, attr)
             }
         };
-        let found = Found {
+        let found = LookupOut {
             ino: attr.ino,
             attr,
             dir,

@@ -59,7 +59,7 @@ impl Cause {
 }
 
 /// Nanoseconds waited, by cause.
-pub type Waited = [u64; Cause::ALL.len()];
+pub type WaitTimes = [u64; Cause::ALL.len()];
 
 /// Volume of waits that cannot be attributed: no volume has this number.
 pub const UNATTRIBUTED: VolumeId = VolumeId(0);
@@ -227,13 +227,13 @@ impl Totals {
 }
 
 /// Operations and bytes, by class.
-pub type Moved = [(u64, u64); 3];
+pub type ClassTotals = [(u64, u64); 3];
 
 /// Counters of a client: all its operations together, and what it read and wrote.
 #[derive(Clone, Debug, Default)]
 struct Client {
     all: Tally,
-    moved: Moved,
+    moved: ClassTotals,
 }
 
 /// A client on a volume, by its address.
@@ -243,13 +243,13 @@ pub type OnVolume = (VolumeId, IpAddr);
 #[derive(Default)]
 struct VolumeClients {
     places: HashMap<OnVolume, usize>,
-    cells: Vec<(OnVolume, Moved)>,
+    cells: Vec<(OnVolume, ClassTotals)>,
     /// Place of the last one counted.
     last: usize,
 }
 
 impl VolumeClients {
-    fn cell(&mut self, volume: VolumeId, client: IpAddr) -> Option<&mut Moved> {
+    fn cell(&mut self, volume: VolumeId, client: IpAddr) -> Option<&mut ClassTotals> {
         let wanted = (volume, client);
         if self
             .cells
@@ -262,14 +262,14 @@ impl VolumeClients {
             let fresh = self.cells.len();
             self.last = *self.places.entry(counted).or_insert(fresh);
             if self.last == fresh {
-                self.cells.push((counted, Moved::default()));
+                self.cells.push((counted, ClassTotals::default()));
             }
         }
         self.cells.get_mut(self.last).map(|(_, moved)| moved)
     }
 }
 
-fn count(moved: &mut Moved, class: Class, bytes: u64) {
+fn count(moved: &mut ClassTotals, class: Class, bytes: u64) {
     if let Some((count, sum)) = moved.get_mut(class as usize) {
         *count += 1;
         *sum += bytes;
@@ -281,7 +281,7 @@ pub type ByOperation = BTreeMap<u8, Tally>;
 
 struct VolumeCells {
     id: VolumeId,
-    waited: Waited,
+    waited: WaitTimes,
     operations: [Option<Box<Tally>>; OPERATIONS],
 }
 
@@ -295,20 +295,20 @@ struct Volumes {
 
 impl Volumes {
     fn cell(&mut self, id: VolumeId, operation: u8) -> Option<&mut Tally> {
-        let operations = &mut self.of(id)?.operations;
+        let operations = &mut self.volume_cells(id)?.operations;
         let cell = operations.get_mut(usize::from(operation))?;
         Some(cell.get_or_insert_default())
     }
 
     /// Returns the counters of a volume.
-    fn of(&mut self, id: VolumeId) -> Option<&mut VolumeCells> {
+    fn volume_cells(&mut self, id: VolumeId) -> Option<&mut VolumeCells> {
         if self.cells.get(self.last).is_none_or(|last| last.id != id) {
             let fresh = self.cells.len();
             self.last = *self.places.entry(id).or_insert(fresh);
             if self.last == fresh {
                 self.cells.push(VolumeCells {
                     id,
-                    waited: Waited::default(),
+                    waited: WaitTimes::default(),
                     operations: std::array::from_fn(|_| None),
                 });
             }
@@ -414,7 +414,7 @@ impl Stats {
         // There is a lane at each number below their count.
         if let Some(mut lane) = self.lanes.get(at).map(Mutex::lock) {
             for (volume, nanos) in waits {
-                let cells = lane.volumes.of(volume);
+                let cells = lane.volumes.volume_cells(volume);
                 if let Some(waited) = cells.and_then(|cells| cells.waited.get_mut(cause as usize)) {
                     *waited += nanos;
                 }
@@ -460,8 +460,8 @@ impl Stats {
     }
 
     /// Returns the nanoseconds that requests have waited, by volume, over all event loops.
-    pub fn waits(&self) -> BTreeMap<VolumeId, Waited> {
-        let mut sums: BTreeMap<VolumeId, Waited> = BTreeMap::new();
+    pub fn waits(&self) -> BTreeMap<VolumeId, WaitTimes> {
+        let mut sums: BTreeMap<VolumeId, WaitTimes> = BTreeMap::new();
         for lane in &self.lanes {
             for volume in &lane.lock().volumes.cells {
                 let of = sums.entry(volume.id).or_default();
@@ -556,8 +556,8 @@ impl Stats {
     }
 
     /// Returns sums over all event loops, by volume and client.
-    pub fn volume_clients(&self) -> HashMap<OnVolume, Moved> {
-        let mut sums: HashMap<OnVolume, Moved> = HashMap::new();
+    pub fn volume_clients(&self) -> HashMap<OnVolume, ClassTotals> {
+        let mut sums: HashMap<OnVolume, ClassTotals> = HashMap::new();
         for lane in &self.lanes {
             for (key, moved) in &lane.lock().pairs.cells {
                 let of = sums.entry(*key).or_default();

@@ -26,14 +26,17 @@ pub(crate) struct Caller<'t> {
 }
 
 /// Rights of a caller by a rule.
-pub(crate) struct Admitted<'t> {
+pub(crate) struct CallerRights<'t> {
     pub(crate) who: Cow<'t, Identity>,
     pub(crate) writes: bool,
 }
 
 impl<'t> Caller<'t> {
     /// Returns the caller; `None` for SMB, whose clients no export policy of a tree is for.
-    pub(crate) fn of<A>(session: &Session<'t, A>, names: &'t Names) -> Option<Box<Caller<'t>>> {
+    pub(crate) fn from_session<A>(
+        session: &Session<'t, A>,
+        names: &'t Names,
+    ) -> Option<Box<Caller<'t>>> {
         (session.protocol != Protocol::Smb).then(|| {
             Box::new(Caller {
                 names,
@@ -52,7 +55,7 @@ impl<'t> Caller<'t> {
     /// # Errors
     /// `Denied`, `WrongFlavour`, `Unprotected`; suspended while the client's name decides and is
     /// not known.
-    pub(crate) fn admitted(&self, rules: &'t [Rule]) -> OpResult<Admitted<'t>> {
+    pub(crate) fn admitted(&self, rules: &'t [Rule]) -> OpResult<CallerRights<'t>> {
         let found = exports::first(rules, self.origin, self.protocol, self.names);
         let Some((_, rule)) = found.map_err(Suspend::NameService)? else {
             return Err(Error::Denied.into());
@@ -63,7 +66,7 @@ impl<'t> Caller<'t> {
         if !self.any_flavour && !rule.flavours.contains(self.flavour) {
             return Err(Error::WrongFlavour.into());
         }
-        Ok(Admitted {
+        Ok(CallerRights {
             who: rule.identity(self.identity),
             writes: match self.any_flavour {
                 true => rule.writers != Flavours::NONE,

@@ -9,7 +9,7 @@ use crate::grace::Grace;
 use crate::handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, LargeFile, Namespace};
 use crate::large::Constituents;
 use crate::names::Names;
-use crate::pipeline::{Admitted, Operand};
+use crate::pipeline::{AdmittedFile, Operand};
 use crate::relocation::Relocations;
 use crate::session::Session;
 use crate::snapdir::FileRef;
@@ -22,7 +22,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use weir_base::limits::protocol::CLAIM_BYTES;
 use weir_base::{Budget, ManualClock, SipKey, VolumeId, invariant};
-use weir_volume::{Engine, Replaced};
+use weir_volume::{Engine, ReplacementKind};
 
 /// Server that has what a handle names.
 #[derive(Clone, Debug)]
@@ -115,8 +115,8 @@ impl Vfs {
                 return;
             };
             match how {
-                Replaced::Whole => vfs.claims.revoke(volume),
-                Replaced::Content => vfs.claims.revoke_caches(volume),
+                ReplacementKind::Whole => vfs.claims.revoke(volume),
+                ReplacementKind::Content => vfs.claims.revoke_caches(volume),
             }
         });
         invariant!(first, "two follow one engine");
@@ -311,7 +311,7 @@ impl Vfs {
         table: &'t ExportTable,
         handle: &[u8],
         session: &Session<'t, A>,
-    ) -> OpResult<Admitted<'t, A>> {
+    ) -> OpResult<AdmittedFile<'t, A>> {
         let id = self.file_here(handle)?;
         self.admit_file(table, id, session)
     }
@@ -328,7 +328,7 @@ impl Vfs {
         table: &'t ExportTable,
         handle: &[u8],
         session: &Session<'t, A>,
-    ) -> OpResult<Admitted<'t, A>> {
+    ) -> OpResult<AdmittedFile<'t, A>> {
         let id = self.file_here(handle)?;
         let mut session = *session;
         session.transport = Transport::MutualTls;
@@ -346,7 +346,7 @@ impl Vfs {
         table: &'t ExportTable,
         id: FileId,
         session: &Session<'t, A>,
-    ) -> OpResult<Admitted<'t, A>> {
+    ) -> OpResult<AdmittedFile<'t, A>> {
         let (_, rule) = self.rule(table, id.volume, session)?;
         let by = match rule.writers {
             Flavours::NONE => rule.flavours,
@@ -369,7 +369,7 @@ impl Vfs {
         table: &'t ExportTable,
         id: FileId,
         session: &Session<'t, A>,
-    ) -> OpResult<Admitted<'t, A>> {
+    ) -> OpResult<AdmittedFile<'t, A>> {
         let (export, rule) = self.rule(table, id.volume, session)?;
         if session.transport < rule.transport {
             return Err(Error::Unprotected.into());
@@ -381,7 +381,7 @@ impl Vfs {
         if id.namespace != Namespace::Live && !export.snapshot_directory {
             return Err(Error::Stale.into());
         }
-        Ok(Admitted::new(Operand {
+        Ok(AdmittedFile::new(Operand {
             export,
             who: rule.identity(session.identity),
             file: FileRef {
@@ -397,7 +397,7 @@ impl Vfs {
             list: None,
             caller: match export.trees.is_empty() {
                 true => None,
-                false => Caller::of(session, &self.names),
+                false => Caller::from_session(session, &self.names),
             },
         }))
     }

@@ -14,27 +14,27 @@ use crate::vfs::Vfs;
 
 /// A wait that has begun.
 #[must_use]
-pub struct Begun {
+pub struct WaitTimer {
     cause: Cause,
     volume: VolumeId,
     flow: u64,
     since: Nanos,
 }
 
-impl Begun {
+impl WaitTimer {
     /// Begins to measure a wait, if it is one that is counted.
-    pub fn of(vfs: &Vfs, cx: &OpContext, suspend: &Suspend) -> Option<Begun> {
+    pub fn start(vfs: &Vfs, cx: &OpContext, suspend: &Suspend) -> Option<WaitTimer> {
         let (cause, volume) = match suspend {
             Suspend::Device(wait) => (Cause::Device, wait.volume.id()),
             Suspend::Recall(_) => (Cause::Claim, cx.volume().unwrap_or(UNATTRIBUTED)),
             Suspend::Room(_) | Suspend::Record(..) => (Cause::Log, UNATTRIBUTED),
             _ => return None,
         };
-        Some(Begun {
+        Some(WaitTimer {
             cause,
             volume,
             flow: cx.flow(),
-            since: vfs.throttle.now(),
+            since: vfs.throttle.current_time(),
         })
     }
 
@@ -42,7 +42,7 @@ impl Begun {
     pub fn end(self, vfs: &Vfs) {
         if let Some(stats) = &vfs.stats {
             // Saturates: the clock may be read on another thread.
-            let nanos = vfs.throttle.now().saturating_sub(self.since);
+            let nanos = vfs.throttle.current_time().saturating_sub(self.since);
             stats.wait(self.flow, self.volume, self.cause, nanos);
         }
     }

@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 use std::time::Duration;
 use weir_base::{Budget, Ino, VolumeId};
 use weir_vfs::claims::{
-    Caching, Claims, Client, Kind, Lock, Modes, OpenRequest, Opened, Owner, Range, ServiceId,
-    Verdict, Who,
+    CacheRights, Claims, Client, Kind, Lock, Modes, OpenOutcome, OpenRequest, Owner, OwnerId,
+    Range, ServiceId, Verdict,
 };
 use weir_vfs::{FileId, Namespace};
 
-struct Counting;
+struct CountingAllocator;
 
 static USED: AtomicIsize = AtomicIsize::new(0);
 
 // SAFETY: every call is passed on unchanged to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         USED.fetch_add(layout.size() as isize, Ordering::Relaxed);
         // SAFETY: as the caller guaranteed.
@@ -34,7 +34,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn used() -> isize {
     USED.load(Ordering::Relaxed)
@@ -57,7 +57,7 @@ fn owner(address: u32, process: u32, bytes: usize) -> Owner {
             address: IpAddr::from([10, 0, (address >> 8) as u8, address as u8]),
             name: Arc::from(vec![b'n'; bytes.min(255)]),
         },
-        who: Who::Process(process),
+        who: OwnerId::Process(process),
         shown: Arc::from(vec![b's'; bytes]),
     }
 }
@@ -109,40 +109,51 @@ fn claims_take_no_more_than_is_charged() {
         ("many that wait", |t, n| {
             if n == 0 {
                 let first = lock(owner(0, 0, 12), 0, true);
-                assert_eq!(ask(t, 1, first, false), Verdict::Granted);
+                assert_eq!(request_lock(t, 1, first, false), Verdict::Granted);
             } else {
                 let want = lock(owner(n / 1000, n, 100), 0, true);
-                assert_eq!(ask(t, 1, want, true), Verdict::Queued);
+                assert_eq!(request_lock(t, 1, want, true), Verdict::Queued);
             }
         }),
         ("many opens", |t, n| {
-            assert_eq!(t.open(file(1), &open(&owner(1, n, 12))), Opened::Granted)
+            assert_eq!(
+                t.open(file(1), &open(&owner(1, n, 12))),
+                OpenOutcome::Granted
+            )
         }),
         ("many opens, each of a file", |t, n| {
-            assert_eq!(t.open(file(n), &open(&owner(1, n, 12))), Opened::Granted)
+            assert_eq!(
+                t.open(file(n), &open(&owner(1, n, 12))),
+                OpenOutcome::Granted
+            )
         }),
         ("many mandatory ranges", |t, n| {
             let mut want = lock(owner(1, n % 100, 12), u64::from(n / 7), false);
             want.mandatory = true;
-            assert_eq!(ask(t, 1, want, false), Verdict::Granted);
+            assert_eq!(request_lock(t, 1, want, false), Verdict::Granted);
         }),
         ("many leases", |t, n| {
-            let kept = t.grant(file(1), &owner(1, n, 12), Kind::Lease, Caching::READ_HANDLE);
-            assert_eq!(kept, Caching::READ_HANDLE);
+            let kept = t.grant(
+                file(1),
+                &owner(1, n, 12),
+                Kind::Lease,
+                CacheRights::READ_HANDLE,
+            );
+            assert_eq!(kept, CacheRights::READ_HANDLE);
         }),
         ("many breaks", |t, n| {
             let holder = owner(1, n, 12);
-            t.grant(file(n), &holder, Kind::Lease, Caching::ALL);
+            t.grant(file(n), &holder, Kind::Lease, CacheRights::ALL);
             let other = owner(2, n, 12);
             assert!(matches!(
                 t.open(file(n), &open(&other)),
-                Opened::Breaking(_)
+                OpenOutcome::Breaking(_)
             ));
         }),
         ("many that are parked", |t, n| {
             let holder = owner(n, 1, 12);
             t.open(file(1), &open(&holder));
-            t.grant(file(2), &holder, Kind::Lease, Caching::READ_HANDLE);
+            t.grant(file(2), &holder, Kind::Lease, CacheRights::READ_HANDLE);
             t.park(&holder.client);
         }),
     ];
@@ -182,13 +193,13 @@ fn claims_take_no_more_than_is_charged() {
     assert!(left < 4096, "{left} bytes are left");
 }
 
-fn ask(table: &Claims, n: u32, want: Lock, wait: bool) -> Verdict {
+fn request_lock(table: &Claims, n: u32, want: Lock, wait: bool) -> Verdict {
     table.lock(file(n), &want, &want.owner.who, wait)
 }
 
 fn take(table: &Claims, n: u32, owner: Owner, start: u64) {
     assert_eq!(
-        ask(table, n, lock(owner, start, false), false),
+        request_lock(table, n, lock(owner, start, false), false),
         Verdict::Granted
     );
 }

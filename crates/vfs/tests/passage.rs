@@ -11,20 +11,20 @@ use std::time::Duration;
 use weir_base::{Budget, Clock, ManualClock, SeededRng, Time};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
-use weir_vfs::claims::{Caching, Client, Kind, Notice, Owner, ServiceId, Sink, Who};
+use weir_vfs::claims::{CacheRights, Client, Kind, Notice, Owner, OwnerId, ServiceId, Sink};
 use weir_vfs::stats::{Stats, UNATTRIBUTED};
 use weir_vfs::throttle::{CreditLimits, Throttle};
 use weir_vfs::volume::{CreateHow, SetAttr, Stability};
-use weir_vfs::waits::Begun;
+use weir_vfs::waits::WaitTimer;
 use weir_vfs::{
-    AccessModel, Admissions, EngineContext, Error, Export, FileId, Flavour, Groups, HandleKey,
-    Identity, Namespace, OpContext, OpResult, Protocol, Rule, Session, Squash, Stop, Suspend,
-    Transport, Vfs, Volume, Writes,
+    AccessModel, Admissions, DataWrite, EngineContext, Error, Export, FileId, Flavour, Groups,
+    HandleKey, Identity, Namespace, OpContext, OpResult, Protocol, Rule, Session, Squash, Stop,
+    Suspend, Transport, Vfs, Volume,
 };
 use weir_volume::{Attr, Engine, EngineOptions};
 
-fn now() -> Time {
-    ManualClock::default().now()
+fn current_time() -> Time {
+    ManualClock::default().current_time()
 }
 
 /// An access model that allows everything.
@@ -59,12 +59,12 @@ impl Server {
         let (agg, replay) = Aggregate::create_on(device, log, env).unwrap();
         let rng = SeededRng::new(42);
         let engine = Engine::open(agg, replay, &rng, EngineOptions::default()).unwrap();
-        let volume = engine.create_volume("vol1", (0, 0), 0o777, now(), &rng);
+        let volume = engine.create_volume("vol1", (0, 0), 0o777, current_time(), &rng);
         let volume = volume.unwrap();
         let vfs = Vfs::new(HandleKey::new([9; 16], [9; 16]));
         let rules = vec![Rule::open(Squash::None)];
         vfs.publish(vec![Export::new("/vol1", Arc::clone(&volume), rules)]);
-        let made = volume.drive_blocking(&mut EngineContext::new(now()), |cx| {
+        let made = volume.drive_blocking(&mut EngineContext::new(current_time()), |cx| {
             let attrs = SetAttr::default();
             volume.create(cx, volume.root(), b"file", CreateHow::Guarded, &attrs)
         });
@@ -89,7 +89,7 @@ impl Server {
         let session = self.session(&admitted, &who);
         let handle = self.vfs.handle_of(self.file);
         let file = self.vfs.admit(&table, &handle, &session)?;
-        let (file, charged) = file.charge(&self.vfs, cx, Writes(len))?;
+        let (file, charged) = file.charge(&self.vfs, cx, DataWrite(len))?;
         let data = vec![byte; len];
         file.write(cx, charged, 0, &data, Stability::Unstable)?;
         Ok(())
@@ -111,7 +111,7 @@ impl Server {
 
     /// The first byte, as a client that caches the file reads it.
     fn first(&self) -> Option<u8> {
-        let mut cx = EngineContext::new(now());
+        let mut cx = EngineContext::new(current_time());
         let read = |cx: &mut EngineContext| self.volume.read(cx, self.file.ino, 0, 1);
         let out = self.volume.drive_blocking(&mut cx, read).unwrap();
         out.slices().next().and_then(|bytes| bytes.first().copied())
@@ -135,7 +135,7 @@ fn holder() -> Owner {
             address: IpAddr::from([10, 0, 0, 7]),
             name: Arc::from(&b"guid"[..]),
         },
-        who: Who::key(1),
+        who: OwnerId::key(1),
         shown: Arc::default(),
     }
 }
@@ -172,7 +172,7 @@ fn no_cache_outlives_a_write_that_began_before_it_was_granted() {
                     std::thread::yield_now();
                 }
                 // A cache of reads alone is forgotten without an answer.
-                let mut cx = OpContext::new(now(), 1, None);
+                let mut cx = OpContext::new(current_time(), 1, None);
                 while let Err(why) = s.write(&mut cx, n as u8, 64 << 10) {
                     let Stop::Suspended(suspend) = why else {
                         panic!("a write failed");
@@ -191,8 +191,8 @@ fn no_cache_outlives_a_write_that_began_before_it_was_granted() {
             // Not always at the same moment of the write.
             (0..n % 64).for_each(|_| std::hint::spin_loop());
             let claims = &s.vfs.claims;
-            let given = claims.grant(s.file, &owner, Kind::Lease, Caching::READ);
-            assert_eq!(given, Caching::READ);
+            let given = claims.grant(s.file, &owner, Kind::Lease, CacheRights::READ);
+            assert_eq!(given, CacheRights::READ);
             let cached = s.first();
             while written.load(Ordering::SeqCst) < n {
                 std::thread::yield_now();
@@ -241,20 +241,20 @@ fn a_wait_for_a_recall_is_counted_when_it_is_over() {
         Budget::new(1 << 20),
         Some(Arc::clone(&stats)),
     );
-    let all = Caching::READ | Caching::WRITE;
+    let all = CacheRights::READ | CacheRights::WRITE;
     assert_eq!(s.vfs.claims.grant(s.file, &holder(), Kind::Lease, all), all);
-    let mut cx = OpContext::new(now(), 1, None);
+    let mut cx = OpContext::new(current_time(), 1, None);
     let Err(Stop::Suspended(suspend)) = s.write(&mut cx, 7, 9) else {
         panic!("nothing to wait for");
     };
-    let begun = Begun::of(&counting, &cx, &suspend).unwrap();
+    let begun = WaitTimer::start(&counting, &cx, &suspend).unwrap();
     clock.advance(Duration::from_millis(3));
     assert!(stats.waits().is_empty());
     begun.end(&counting);
     let [log, device, claim] = stats.waits()[&UNATTRIBUTED];
     assert_eq!((log, device, claim), (0, 0, 3_000_000));
     // The limits count their own waits, and a turn is no wait.
-    assert!(Begun::of(&counting, &cx, &Suspend::Turn).is_none());
+    assert!(WaitTimer::start(&counting, &cx, &Suspend::Turn).is_none());
 }
 
 #[test]
@@ -264,10 +264,10 @@ fn an_operation_waits_for_a_recall_and_has_done_nothing() {
     let owner = holder();
     let claims = &s.vfs.claims;
     for timeout in [false, true] {
-        let all = Caching::READ | Caching::WRITE;
+        let all = CacheRights::READ | CacheRights::WRITE;
         assert_eq!(claims.grant(s.file, &owner, Kind::Lease, all), all);
         let before = s.first();
-        let mut cx = OpContext::new(now(), 1, None);
+        let mut cx = OpContext::new(current_time(), 1, None);
         let Err(Stop::Suspended(suspend)) = s.write(&mut cx, 7 + u8::from(timeout), 9) else {
             panic!("nothing to wait for");
         };
@@ -278,7 +278,7 @@ fn an_operation_waits_for_a_recall_and_has_done_nothing() {
             let mut resumed = std::pin::pin!(cx.resume(&s.vfs, suspend));
             assert!(waits(resumed.as_mut()));
             match timeout {
-                false => assert!(claims.acknowledge(s.file, &owner, Caching::NONE)),
+                false => assert!(claims.acknowledge(s.file, &owner, CacheRights::NONE)),
                 true => {
                     // Only the client that asked is notified of the end.
                     claims.attach(ServiceId(2), Weak::<Breaks>::new());

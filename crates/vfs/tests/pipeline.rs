@@ -10,9 +10,10 @@ use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
 use weir_vfs::volume::{Attr, CreateHow, SetAttr, SetTime, Stability};
 use weir_vfs::{
-    AccessModel, Admissions, Admitted, Changes, Charged, Clients, Cost, Error, Export, FileId,
-    Flavour, Flavours, Granted, Groups, HandleKey, Identity, Looks, Namespace, OpContext, OpResult,
-    Operand, Protocol, Reads, Rule, Session, Squash, Stop, Suspend, Transport, Vfs, Volume, Writes,
+    AccessModel, Admissions, AdmittedFile, ChargeProof, Clients, Cost, DataRead, DataWrite, Error,
+    Export, FileId, Flavour, Flavours, GrantedAccess, Groups, HandleKey, Identity, MetadataRead,
+    MetadataWrite, Namespace, OpContext, OpResult, Operand, Protocol, Rule, Session, Squash, Stop,
+    Suspend, Transport, Vfs, Volume,
 };
 use weir_volume::{Engine, EngineOptions};
 
@@ -33,8 +34,8 @@ fn env() -> Env {
     }
 }
 
-fn now() -> Time {
-    ManualClock::default().now()
+fn current_time() -> Time {
+    ManualClock::default().current_time()
 }
 
 impl Server {
@@ -50,7 +51,7 @@ impl Server {
         let rng = SeededRng::new(42);
         let engine = Engine::open(agg, replay, &rng, EngineOptions::default()).unwrap();
         engine
-            .create_volume("vol1", (0, 0), 0o777, now(), &rng)
+            .create_volume("vol1", (0, 0), 0o777, current_time(), &rng)
             .unwrap();
         let mut server = Server {
             device,
@@ -97,7 +98,7 @@ impl Server {
         (who, access): (&Identity, A),
         file: FileId,
         cost: C,
-        operation: impl FnOnce(&mut OpContext, Operand<'_, A>, Charged<C>) -> OpResult<T>,
+        operation: impl FnOnce(&mut OpContext, Operand<'_, A>, ChargeProof<C>) -> OpResult<T>,
     ) -> OpResult<T> {
         let table = self.vfs.exports();
         let admitted = Admissions::default();
@@ -113,7 +114,7 @@ impl Server {
             admitted: &admitted,
         };
         let handle = self.vfs.handle_of(file);
-        let file: Admitted<'_, A> = self.vfs.admit(&table, &handle, &session)?;
+        let file: AdmittedFile<'_, A> = self.vfs.admit(&table, &handle, &session)?;
         let (file, charged) = file.charge(&self.vfs, cx, cost)?;
         operation(cx, file, charged)
     }
@@ -132,7 +133,7 @@ impl Server {
             ..SetAttr::default()
         };
         let how = CreateHow::Guarded;
-        let done = self.run(&mut cx(), (&root(), EACH), self.root(), Changes, {
+        let done = self.run(&mut cx(), (&root(), EACH), self.root(), MetadataWrite, {
             |cx, dir, charged| dir.create(cx, charged, name, how, &attrs)
         });
         FileId {
@@ -153,7 +154,7 @@ impl Server {
     }
 
     fn write_at(&self, file: FileId, at: u64, data: &[u8], how: Stability) {
-        let done = self.run(&mut cx(), (&root(), EACH), file, Writes(data.len()), {
+        let done = self.run(&mut cx(), (&root(), EACH), file, DataWrite(data.len()), {
             |cx, file, charged| file.write(cx, charged, at, data, how)
         });
         finished(done);
@@ -162,7 +163,7 @@ impl Server {
     /// Returns the bytes that are there, wherever they are.
     fn read_at(&self, file: FileId, at: usize, len: usize) -> Vec<u8> {
         let read = |cx: &mut OpContext| {
-            self.run(cx, (&root(), EACH), file, Reads(len), {
+            self.run(cx, (&root(), EACH), file, DataRead(len), {
                 |cx, file, charged| file.read(cx, charged, at as u64)
             })
         };
@@ -171,7 +172,7 @@ impl Server {
 }
 
 /// May read and write, whatever the mode.
-const EACH: Granted = Granted {
+const EACH: GrantedAccess = GrantedAccess {
     read: true,
     write: true,
 };
@@ -185,7 +186,7 @@ fn user(uid: u32) -> Identity {
 }
 
 fn cx() -> OpContext {
-    OpContext::new(now(), 1, None)
+    OpContext::new(current_time(), 1, None)
 }
 
 fn finished<T>(outcome: OpResult<T>) -> T {
@@ -252,10 +253,10 @@ fn a_range_is_cloned_by_who_may_read_and_write() {
                 .admit(&table, &server.vfs.handle_of(file), &session)
         };
         let (read, write) = (reads, writes);
-        let giver = admit(source, Granted { read, write: false })?;
-        let taker = admit(target, Granted { read: false, write })?;
+        let giver = admit(source, GrantedAccess { read, write: false })?;
+        let taker = admit(target, GrantedAccess { read: false, write })?;
         let mut cx = cx();
-        let (taker, charged) = taker.charge(&server.vfs, &mut cx, Changes)?;
+        let (taker, charged) = taker.charge(&server.vfs, &mut cx, MetadataWrite)?;
         let giver = taker.beside(&mut cx, giver)?;
         taker.clone_range(&mut cx, charged, 4096, (&giver, 0), len)
     };
@@ -267,7 +268,7 @@ fn a_range_is_cloned_by_who_may_read_and_write() {
     let change = finished(clone(true, true, 0)).value;
     assert_eq!((change.before.size, change.after.size), (0, 12_288));
     assert_eq!(server.attr(target).mode & 0o7777, 0o755, "as by a write");
-    let got = server.run(&mut cx(), (&root(), EACH), target, Reads(20_000), {
+    let got = server.run(&mut cx(), (&root(), EACH), target, DataRead(20_000), {
         |cx, file, charged| file.read(cx, charged, 0)
     });
     assert_eq!(
@@ -285,7 +286,7 @@ fn appends_at_once_lie_behind_each_other() {
     let server = &Server::new();
     let file = server.create(b"file", 10, 0o644);
     let append = |from: Option<u64>, record: u64| {
-        server.run(&mut cx(), (&root(), EACH), file, Writes(8), {
+        server.run(&mut cx(), (&root(), EACH), file, DataWrite(8), {
             |cx, file, charged| match from {
                 None => file.append(cx, charged, &record.to_le_bytes()),
                 Some(from) => {
@@ -338,14 +339,14 @@ fn contents_are_checked_as_the_session_says() {
     let server = Server::new();
     let file = server.create(b"file", 10, 0o000);
     server.write(file, b"content");
-    let granted = |read, write| (user(11), Granted { read, write });
-    let read = |(who, access): (Identity, Granted)| {
-        server.run(&mut cx(), (&who, access), file, Reads(100), {
+    let granted = |read, write| (user(11), GrantedAccess { read, write });
+    let read = |(who, access): (Identity, GrantedAccess)| {
+        server.run(&mut cx(), (&who, access), file, DataRead(100), {
             |cx, file, charged| file.read(cx, charged, 0)
         })
     };
-    let write = |(who, access): (Identity, Granted)| {
-        server.run(&mut cx(), (&who, access), file, Writes(1), {
+    let write = |(who, access): (Identity, GrantedAccess)| {
+        server.run(&mut cx(), (&who, access), file, DataWrite(1), {
             |cx, file, charged| file.write(cx, charged, 0, b"C", Stability::Unstable)
         })
     };
@@ -361,7 +362,7 @@ fn no_more_is_read_than_was_charged() {
     let file = server.create(b"file", 10, 0o644);
     server.write(file, &[7; 9000]);
     let mut cx = cx();
-    let read = server.run(&mut cx, (&root(), EACH), file, Reads(5000), {
+    let read = server.run(&mut cx, (&root(), EACH), file, DataRead(5000), {
         |cx, file, charged| file.read(cx, charged, 1000)
     });
     assert_eq!(finished(read).to_vec(), [7; 5000]);
@@ -379,7 +380,7 @@ fn what_is_not_in_memory_is_waited_for_and_changes_nothing() {
     let mut cx = cx();
     let mut waits = 0;
     let attr = loop {
-        let attr = server.run(&mut cx, (&user(11), EACH), file, Looks, {
+        let attr = server.run(&mut cx, (&user(11), EACH), file, MetadataRead, {
             |cx, file, _charged| file.getattr(cx)
         });
         match attr {
@@ -420,7 +421,7 @@ impl Server {
     fn attr(&self, file: FileId) -> Attr {
         let mut cx = cx();
         let run = |cx: &mut OpContext| {
-            self.run(cx, (&root(), EACH), file, Looks, {
+            self.run(cx, (&root(), EACH), file, MetadataRead, {
                 |cx, file, _charged| file.getattr(cx)
             })
         };
@@ -442,7 +443,7 @@ fn set_user_id_goes_with_the_data_and_not_before() {
     assert_eq!(before.mode, 0o6755);
     let owner = user(10);
     let write = |cx: &mut OpContext| {
-        server.run(cx, (&owner, EACH), file, Writes(5), {
+        server.run(cx, (&owner, EACH), file, DataWrite(5), {
             |cx, file, charged| file.write(cx, charged, 4000, b"lines", Stability::FileSync)
         })
     };
@@ -486,7 +487,7 @@ fn a_write_that_waits_has_written_nothing() {
         let new = vec![0xee; range.len()];
         let owner = user(10);
         let write = |cx: &mut OpContext| {
-            server.run(cx, (&owner, EACH), file, Writes(new.len()), {
+            server.run(cx, (&owner, EACH), file, DataWrite(new.len()), {
                 |cx, file, charged| file.write(cx, charged, range.start as u64, &new, how)
             })
         };
@@ -514,7 +515,7 @@ fn a_stable_write_ends_where_a_record_does() {
         let rest = &data[at..];
         let mut cx = cx();
         let write = |cx: &mut OpContext| {
-            server.run(cx, (&root(), EACH), file, Writes(rest.len()), {
+            server.run(cx, (&root(), EACH), file, DataWrite(rest.len()), {
                 |cx, file, charged| file.write(cx, charged, at as u64, rest, Stability::FileSync)
             })
         };
@@ -539,14 +540,14 @@ fn making_what_exists_waits_to_know_that_it_does() {
         ..SetAttr::default()
     };
     // Others may search the root, and not write it.
-    let closed = server.run(&mut cx(), (&root(), EACH), server.root(), Changes, {
+    let closed = server.run(&mut cx(), (&root(), EACH), server.root(), MetadataWrite, {
         |cx, dir, charged| dir.setattr(cx, charged, &attrs, None)
     });
     finished(closed);
     server.cold_start(EngineOptions::default());
     let stranger = user(11);
     let mkdir = |cx: &mut OpContext, name: &[u8]| {
-        server.run(cx, (&stranger, EACH), server.root(), Changes, {
+        server.run(cx, (&stranger, EACH), server.root(), MetadataWrite, {
             |cx, dir, charged| dir.mkdir(cx, charged, name, &attrs)
         })
     };
@@ -566,7 +567,7 @@ fn a_refused_read_leaves_no_trace() {
     server.crowd();
     server.cold_start(EngineOptions::default());
     let before = server.attr(file);
-    let none = Granted {
+    let none = GrantedAccess {
         read: false,
         write: false,
     };
@@ -575,20 +576,20 @@ fn a_refused_read_leaves_no_trace() {
         nanos: 0,
     };
     let mut cx = OpContext::new(later, 1, None);
-    let read = server.run(&mut cx, (&user(11), none), file, Reads(100), {
+    let read = server.run(&mut cx, (&user(11), none), file, DataRead(100), {
         |cx, file, charged| file.read(cx, charged, 0)
     });
     assert_eq!(failed(read), Error::Access, "without waiting for the data");
     // Now the data are in memory.
     let data = |cx: &mut OpContext| {
-        server.run(cx, (&root(), EACH), file, Reads(9000), {
+        server.run(cx, (&root(), EACH), file, DataRead(9000), {
             |cx, file, charged| file.read(cx, charged, 0)
         })
     };
     let early = OpContext::new(before.atime, 1, None);
     to_the_end(&server, &mut { early }, data, || ()).0.unwrap();
     let before = server.attr(file);
-    let read = server.run(&mut cx, (&user(11), none), file, Reads(100), {
+    let read = server.run(&mut cx, (&user(11), none), file, DataRead(100), {
         |cx, file, charged| file.read(cx, charged, 0)
     });
     assert_eq!(failed(read), Error::Access);
@@ -608,9 +609,13 @@ fn permissions_of_windows_are_set_by_windows_alone() {
     server.vfs.publish(vec![export]);
     let (alice, bob) = (user(10), user(11));
     let list = |file: FileId| {
-        let list = server.run(&mut cx(), (&alice, EACH), file, Looks, |cx, file, _| {
-            file.acl(cx)
-        });
+        let list = server.run(
+            &mut cx(),
+            (&alice, EACH),
+            file,
+            MetadataRead,
+            |cx, file, _| file.acl(cx),
+        );
         finished(list)
     };
     let made = |who: &Identity, dir: FileId, name: &[u8], mode: u32| {
@@ -619,9 +624,13 @@ fn permissions_of_windows_are_set_by_windows_alone() {
             ..SetAttr::default()
         };
         let how = CreateHow::Guarded;
-        let done = server.run(&mut cx(), (who, EACH), dir, Changes, |cx, dir, charged| {
-            dir.create(cx, charged, name, how, &attrs)
-        });
+        let done = server.run(
+            &mut cx(),
+            (who, EACH),
+            dir,
+            MetadataWrite,
+            |cx, dir, charged| dir.create(cx, charged, name, how, &attrs),
+        );
         done.map(|done| FileId {
             ino: done.value.ino,
             ..server.root()
@@ -633,11 +642,13 @@ fn permissions_of_windows_are_set_by_windows_alone() {
     let file = finished(made(&alice, server.root(), b"file", 0o600));
     assert_eq!(list(file), Acl::full(Principal::Everyone, false));
     let attr = |file: FileId| {
-        finished(
-            server.run(&mut cx(), (&bob, EACH), file, Looks, |cx, file, _| {
-                file.getattr(cx)
-            }),
-        )
+        finished(server.run(
+            &mut cx(),
+            (&bob, EACH),
+            file,
+            MetadataRead,
+            |cx, file, _| file.getattr(cx),
+        ))
     };
     assert_eq!(attr(file).mode, 0o777);
     // A change over NFS is refused, even from the owner and root; what is there already may be
@@ -647,7 +658,7 @@ fn permissions_of_windows_are_set_by_windows_alone() {
             &mut cx(),
             (who, EACH),
             file,
-            Changes,
+            MetadataWrite,
             |cx, file, charged| file.setattr(cx, charged, &set, None),
         );
         done.map(drop)
@@ -714,7 +725,7 @@ fn permissions_of_windows_are_set_by_windows_alone() {
             &mut cx(),
             (&alice, access),
             server.root(),
-            Changes,
+            MetadataWrite,
             |cx, file, charged| file.set_acl(cx, charged, list),
         );
         done.map(drop)
@@ -734,14 +745,14 @@ fn a_tree_has_rules_of_its_own() {
     let engine = server.engine.as_ref().unwrap();
     let volume = engine.volume("vol1").unwrap();
     let tree = |name: &[u8]| {
-        let mut cx = weir_volume::EngineContext::new(now());
+        let mut cx = weir_volume::EngineContext::new(current_time());
         let attrs = SetAttr {
             mode: Some(0o777),
             ..SetAttr::default()
         };
         let made = volume.drive_blocking(&mut cx, |cx| volume.create_tree(cx, name, &attrs));
         let made = made.unwrap().value.attr;
-        let ino = volume.tree_named(now(), name).unwrap().ino;
+        let ino = volume.tree_named(current_time(), name).unwrap().ino;
         (
             FileId {
                 ino,
@@ -784,7 +795,7 @@ fn a_tree_has_rules_of_its_own() {
     let create = |dir: FileId| {
         let how = CreateHow::Guarded;
         let attrs = SetAttr::default();
-        server.run(&mut cx(), (&root(), EACH), dir, Changes, {
+        server.run(&mut cx(), (&root(), EACH), dir, MetadataWrite, {
             |cx, dir, charged| dir.create(cx, charged, b"new", how, &attrs)
         })
     };
@@ -798,9 +809,13 @@ fn a_tree_has_rules_of_its_own() {
     assert_eq!(failed(create(read)), Error::ReadOnly);
     for shut in [other, nobody] {
         assert_eq!(failed(create(shut)), Error::Denied);
-        let look = server.run(&mut cx(), (&root(), EACH), shut, Looks, |cx, dir, _| {
-            dir.getattr(cx)
-        });
+        let look = server.run(
+            &mut cx(),
+            (&root(), EACH),
+            shut,
+            MetadataRead,
+            |cx, dir, _| dir.getattr(cx),
+        );
         assert_eq!(failed(look), Error::Denied);
     }
     server.write(outside, &[1; 4096]);
@@ -829,7 +844,7 @@ fn a_tree_has_rules_of_its_own() {
     };
     let mut cx = cx();
     let target = finished(admit(outside));
-    let (target, _) = finished(target.charge(&server.vfs, &mut cx, Changes));
+    let (target, _) = finished(target.charge(&server.vfs, &mut cx, MetadataWrite));
     let beside = target.beside(&mut cx, finished(admit(source)));
     assert_eq!(failed(beside.map(drop)), Error::Denied);
 }

@@ -32,10 +32,10 @@ fn main() {
     let (agg, replay) = Aggregate::create(&FolderLocation::new(&dir).into(), env).unwrap();
     let engine = Engine::open(agg, replay, &*rng, EngineOptions::default()).unwrap();
     let vol = engine
-        .create_volume("v", (0, 0), 0o755, clock.now(), &*rng)
+        .create_volume("v", (0, 0), 0o755, clock.current_time(), &*rng)
         .unwrap();
     let file = {
-        let mut cx = EngineContext::new(clock.now());
+        let mut cx = EngineContext::new(clock.current_time());
         let how = CreateHow::Guarded;
         let attrs = SetAttr::default();
         vol.drive_blocking(&mut cx, |cx| vol.create(cx, vol.root(), b"f", how, &attrs))
@@ -45,7 +45,7 @@ fn main() {
     };
     let write = |off: u64, how| {
         let data = vec![off as u8; WRITE];
-        let mut cx = EngineContext::new(clock.now());
+        let mut cx = EngineContext::new(clock.current_time());
         let done = vol
             .drive_blocking(&mut cx, |cx| vol.write(cx, file, off, &data, how))
             .unwrap();
@@ -85,7 +85,7 @@ fn main() {
         let mut times: Vec<Duration> = Vec::new();
         for _ in 0..500 {
             let begin = Instant::now();
-            let mut cx = EngineContext::new(clock.now());
+            let mut cx = EngineContext::new(clock.current_time());
             let done = vol
                 .drive_blocking(&mut cx, |cx| {
                     vol.setattr(cx, vol.root(), &SetAttr::default(), None)
@@ -102,7 +102,7 @@ fn main() {
             rate(&format!("making {name}"), &mut || {
                 for _ in 0..count {
                     let begin = Instant::now();
-                    vol.snapshot_create(&format!("s{made}"), clock.now())
+                    vol.snapshot_create(&format!("s{made}"), clock.current_time())
                         .unwrap();
                     times.push(begin.elapsed());
                     made += 1;

@@ -31,12 +31,12 @@ pub use lifecycle::content::ContentWalk;
 pub use lifecycle::difference::{Difference, Part};
 pub use lifecycle::engine::{Engine, EngineOptions};
 pub use lifecycle::mirror::{Mirror, Partial, Position, SnapshotHold};
-pub use lifecycle::outgoing::{BlockRef, Outgoing, Sent};
+pub use lifecycle::outgoing::{BlockRef, DiffItem, SnapshotDiff};
 pub use lifecycle::receive::{Leads, Mark, Receive, leads, verify_tree_record};
-pub use lifecycle::recovery::Recovered;
+pub use lifecycle::recovery::RecoveryStats;
 pub use lifecycle::round::{Round, RoundEntry};
-pub use lifecycle::scrub::{ScrubFault, ScrubWatch, Scrubbed};
-pub use lifecycle::standby::{Ahead, Placing, StandbyError};
+pub use lifecycle::scrub::{ScrubFault, ScrubStats, ScrubWatch};
+pub use lifecycle::standby::{AdvanceWrite, Ahead, StandbyError};
 pub use lifecycle::state_hash::VolumeState;
 pub use ops::constituent::{ConstituentChange, ConstituentInode, TokenChange};
 pub use ops::convert::Conversion;
@@ -44,15 +44,15 @@ pub use ops::pin::Pin;
 pub use ops::side::SetHow;
 pub use ops::stream::Stream;
 pub use overlay::context::{EngineContext, Limits};
-pub use overlay::receiving::Incoming;
+pub use overlay::receiving::TransferHeader;
 pub use overlay::role::{State, Writers};
 pub use overlay::snapshots::Snapshot;
 pub use overlay::volume::Volume;
 pub use types::{
-    AtEnd, Attr, Backpressure, Change, CreateHow, Created, DirEntry, Done, FileKind, Found,
-    FsError, Guard, Linked, QuotaEntry, QuotaId, QuotaKind, QuotaLimit, QuotaRules, QuotaState,
-    QuotaUsage, ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, Replaced, Seek, SetAttr,
-    SetIds, SetTime, Sought, Stability, StatFs, Stop, Tree, Written, without_set_ids,
+    AtEnd, Attr, Backpressure, Change, CreateHow, CreateOut, DirEntry, Done, FileKind, FsError,
+    Guard, LinkOut, LookupOut, QuotaEntry, QuotaId, QuotaKind, QuotaLimit, QuotaRules, QuotaState,
+    QuotaUsage, ReadDirLimit, ReadDirOut, ReadOut, RemoveOut, RenameOut, ReplacementKind, Seek,
+    SetAttr, SetIds, SetTime, Sought, Stability, StatFs, Stop, Tree, WriteOut, without_set_ids,
 };
 pub use weir_base::limits::MAX_SNAPSHOTS;
 pub use weir_store::Frame;

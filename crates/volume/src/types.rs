@@ -236,7 +236,7 @@ pub enum CreateHow {
 
 /// Result of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Found {
+pub struct LookupOut {
     /// Inode number that the name refers to.
     pub ino: Ino,
     /// Attributes of that inode.
@@ -349,7 +349,7 @@ pub fn without_set_ids(mode: u32) -> u32 {
 
 /// Result of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Written {
+pub struct WriteOut {
     /// Number of bytes written: fewer than given if one log record cannot hold all stable data.
     pub len: usize,
     /// The file's attributes around the write.
@@ -360,7 +360,7 @@ pub struct Written {
 
 /// Result of creating something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Created {
+pub struct CreateOut {
     /// Number of the new inode, or of the existing file that was opened.
     pub ino: Ino,
     /// Attributes of that inode.
@@ -371,7 +371,7 @@ pub struct Created {
 
 /// Result of removing a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Removed {
+pub struct RemoveOut {
     /// The directory's attributes around the operation.
     pub dir: Change,
     /// The inode that the name referred to, after the operation (`nlink` 0: deleted).
@@ -380,7 +380,7 @@ pub struct Removed {
 
 /// Result of a rename.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Renamed {
+pub struct RenameOut {
     /// The source directory's attributes around the operation.
     pub from: Change,
     /// The target directory's attributes around the operation; equal to `from` if it is the same
@@ -394,7 +394,7 @@ pub struct Renamed {
 
 /// Result of making a hard link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Linked {
+pub struct LinkOut {
     /// The directory's attributes around the operation.
     pub dir: Change,
     /// The linked inode's attributes after it.
@@ -555,7 +555,7 @@ pub enum Backpressure {
 
 /// Kind of replacement of a volume, whatever state its clients had in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replaced {
+pub enum ReplacementKind {
     /// The volume is deleted, or was replaced: reverted, or made a destination.
     Whole,
     /// A destination's clients see another snapshot from now on.

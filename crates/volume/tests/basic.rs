@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Machine, crash, create, lookup, mkdir, names, now, read, run, write};
+use common::{Machine, crash, create, fixed_time, lookup, mkdir, names, read, run, write};
 use weir_base::{Ino, Rng, Time};
 use weir_volume::{CreateHow, FileKind, FsError, SetAttr, SetTime, Stability, Volume};
 
@@ -343,7 +343,7 @@ fn attributes_and_guards() {
         (0o7777, u32::MAX - 1, 7)
     );
     assert_eq!(after.mtime, Time { secs: -3, nanos: 7 });
-    assert_eq!(after.atime, now());
+    assert_eq!(after.atime, fixed_time());
     assert!(after.ctime > before.ctime);
     assert_eq!(
         run(&vol, |cx| vol.setattr(cx, f, &set, Some(before.ctime))),
@@ -380,10 +380,10 @@ fn snapshots_keep_what_the_volume_drops() {
     let root = vol.root();
     let f = create(&vol, root, "f");
     write(&vol, f, 0, &[1; 100_000], Stability::FileSync);
-    vol.snapshot_create("one", now()).unwrap();
+    vol.snapshot_create("one", fixed_time()).unwrap();
     write(&vol, f, 0, &[2; 50_000], Stability::FileSync);
     create(&vol, root, "g");
-    vol.snapshot_create("two", now()).unwrap();
+    vol.snapshot_create("two", fixed_time()).unwrap();
     run(&vol, |cx| vol.remove(cx, root, b"f")).unwrap();
     engine.cp_now().unwrap();
     for i in 0..20 {
@@ -477,10 +477,10 @@ fn the_first_read_after_a_change_is_noted() {
             .unwrap();
         let attr = run(&vol, |cx| vol.getattr(cx, f)).unwrap();
         assert_eq!(out.attr, attr);
-        attr.atime.secs - now().secs
+        attr.atime.secs - fixed_time().secs
     };
-    assert_eq!(at(now().secs + 5), 5);
-    assert_eq!(at(now().secs + 6), 5, "nothing was written since");
-    assert_eq!(at(now().secs + 100_000), 100_000, "a day has passed");
-    assert_eq!(at(now().secs), 100_000, "never back");
+    assert_eq!(at(fixed_time().secs + 5), 5);
+    assert_eq!(at(fixed_time().secs + 6), 5, "nothing was written since");
+    assert_eq!(at(fixed_time().secs + 100_000), 100_000, "a day has passed");
+    assert_eq!(at(fixed_time().secs), 100_000, "never back");
 }

@@ -124,13 +124,13 @@ fn a_value_shown_before_a_revert_is_not_shown_for_something_else_after_it() {
     let (mut engine, mut vol) = m.format();
     let all = files(&vol);
     let [a, b, c] = all;
-    vol.snapshot_create("then", now()).unwrap();
+    vol.snapshot_create("then", fixed_time()).unwrap();
     for round in 0..5u8 {
         client.look(&vol, &all);
         write(&vol, a, 0, &[round, 1], Stability::Unstable);
         client.look(&vol, &all);
         write(&vol, b, 0, &[round, 2], Stability::FileSync);
-        vol.snapshot_create(&format!("later-{round}"), now())
+        vol.snapshot_create(&format!("later-{round}"), fixed_time())
             .unwrap();
         write(&vol, b, 1, &[round, 3], Stability::Unstable);
         client.look(&vol, &all);

@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Machine, crash, create, lookup, now, read, run};
+use common::{Machine, crash, create, fixed_time, lookup, read, run};
 use weir_base::{Ino, Rng, SeededRng};
 use weir_volume::{Change, Engine, FsError, SetAttr, SetIds, Stability, Volume};
 
@@ -62,7 +62,7 @@ fn read_all(vol: &Volume, file: Ino) -> Vec<u8> {
     }
 }
 
-fn settle(engine: &Engine) {
+fn finish_background_jobs(engine: &Engine) {
     loop {
         engine.cp_now().unwrap();
         if !engine.reclaiming() && !engine.volumes().iter().any(|v| v.splitting()) {
@@ -110,11 +110,11 @@ fn a_clone_takes_no_space_and_each_side_is_its_own() {
 
     // The first is deleted, the second keeps everything.
     run(&vol, |cx| vol.remove(cx, vol.root(), b"a")).unwrap();
-    settle(&engine);
+    finish_background_jobs(&engine);
     assert_eq!(used(&vol), before);
     assert!(read_all(&vol, b) == at_b);
     cut(&vol, b, 7 * BLOCK);
-    settle(&engine);
+    finish_background_jobs(&engine);
     assert_eq!(used(&vol), 7);
     engine.shutdown().unwrap();
     drop((vol, engine));
@@ -214,7 +214,7 @@ fn a_clone_outlives_what_happens_to_its_source() {
             }
         };
         verify(&vol);
-        settle(&engine);
+        finish_background_jobs(&engine);
         verify(&vol);
         engine.shutdown().unwrap();
         drop((vol, engine));
@@ -225,7 +225,7 @@ fn a_clone_outlives_what_happens_to_its_source() {
         for name in ["b", "c", "d"] {
             run(&vol, |cx| vol.remove(cx, root, name.as_bytes())).unwrap();
         }
-        settle(&engine);
+        finish_background_jobs(&engine);
         assert_eq!(vol.used(), 0);
         engine.shutdown().unwrap();
         drop((vol, engine));
@@ -334,7 +334,7 @@ impl Story {
             (Ok(_), _, 30..=32) => {
                 let name = self.name("s");
                 commit(self.engine(), &vol, &branch.files);
-                let made = vol.snapshot_create(&name, now());
+                let made = vol.snapshot_create(&name, fixed_time());
                 if !vol.splitting() {
                     made.unwrap();
                     branch.snapshots.push((name, branch.files.clone()));
@@ -475,7 +475,7 @@ fn play(seed: u64) {
     machine.inodes = if seed % 4 == 0 { 1 } else { 1000 };
     let (engine, vol) = machine.format();
     drop(vol);
-    settle(&engine);
+    finish_background_jobs(&engine);
     let free = |engine: &Engine| engine.aggregate().space().stats().free;
     let empty = free(&engine);
     let mut story = Story {
@@ -491,7 +491,7 @@ fn play(seed: u64) {
     story.verify();
     story.restart();
     // Everything is deleted, in some order, and all of the space is freed.
-    settle(story.engine());
+    finish_background_jobs(story.engine());
     let mut volumes: Vec<String> = story.state.keys().rev().cloned().collect();
     volumes.retain(|name| name != "vol1");
     let mut tries = 0;
@@ -510,7 +510,7 @@ fn play(seed: u64) {
     for name in story.state["vol1"].files.keys() {
         run(&vol, |cx| vol.remove(cx, vol.root(), name.as_bytes())).unwrap();
     }
-    settle(story.engine());
+    finish_background_jobs(story.engine());
     assert_eq!((vol.used(), vol.snapshot_used()), (0, 0));
     let left = free(story.engine());
     assert!(left + 4 >= empty, "{left} blocks are free of {empty}");

@@ -230,7 +230,7 @@ fn a_snapshot_keeps_what_was_there_before() {
     let set = SetAttr::default();
     let other = run(&vol, |cx| vol.symlink(cx, root, b"other", b"old", &set));
     let other = other.unwrap().value.ino;
-    vol.snapshot_create("before", common::now()).unwrap();
+    vol.snapshot_create("before", common::fixed_time()).unwrap();
     convert(&vol, (root, "it"), ino, Conversion::Link(b"new")).unwrap();
     convert(&vol, (root, "other"), other, Conversion::Plain(None)).unwrap();
     for _ in 0..2 {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Machine, create, lookup, mkdir, names, now, read, run, write};
+use common::{Machine, create, fixed_time, lookup, mkdir, names, read, run, write};
 use weir_base::BlockAddr;
 use weir_store::Device;
 use weir_volume::check::Fault;
@@ -31,7 +31,7 @@ fn a_sound_aggregate_is_clean() {
         let f = create(&vol, d, &format!("f{i}"));
         write(&vol, f, i * 1000, &vec![i as u8; 5000], Stability::Unstable);
     }
-    vol.snapshot_create("s", now()).unwrap();
+    vol.snapshot_create("s", fixed_time()).unwrap();
     for i in 0..100 {
         run(&vol, |cx| vol.remove(cx, d, format!("f{i}").as_bytes())).unwrap();
     }

@@ -39,7 +39,11 @@ fn folded(name: &str) -> String {
 }
 
 /// Looks up a name in any case. Returns the stored name and its inode.
-fn ask(vol: &Volume, dir: weir_base::Ino, name: &str) -> Result<(String, u64), FsError> {
+fn lookup_any_case(
+    vol: &Volume,
+    dir: weir_base::Ino,
+    name: &str,
+) -> Result<(String, u64), FsError> {
     let (found, stored) = run(vol, |cx| vol.lookup_folded(cx, dir, name.as_bytes()))?;
     Ok((String::from_utf8(stored.into()).unwrap(), found.ino.0))
 }
@@ -91,7 +95,11 @@ fn story(seed: u64) {
             let expected = found
                 .map(|n| (n.clone(), model[n]))
                 .ok_or(FsError::NotFound);
-            assert_eq!(ask(&vol, dir, &asked), expected, "{asked} among {listed:?}");
+            assert_eq!(
+                lookup_any_case(&vol, dir, &asked),
+                expected,
+                "{asked} among {listed:?}"
+            );
         }
     }
 }
@@ -107,10 +115,13 @@ fn names_are_found_in_any_case_as_the_model_says() {
 fn what_is_no_name_is_refused_as_in_an_exact_lookup() {
     let (_engine, vol) = Machine::new(1).format();
     let root = vol.root();
-    assert_eq!(ask(&vol, root, ".").unwrap().1, root.0);
-    assert_eq!(ask(&vol, root, "..").unwrap().1, root.0);
-    assert_eq!(ask(&vol, root, "a/b"), Err(FsError::Invalid));
-    assert_eq!(ask(&vol, root, &"a".repeat(256)), Err(FsError::NameTooLong));
+    assert_eq!(lookup_any_case(&vol, root, ".").unwrap().1, root.0);
+    assert_eq!(lookup_any_case(&vol, root, "..").unwrap().1, root.0);
+    assert_eq!(lookup_any_case(&vol, root, "a/b"), Err(FsError::Invalid));
+    assert_eq!(
+        lookup_any_case(&vol, root, &"a".repeat(256)),
+        Err(FsError::NameTooLong)
+    );
     let file = common::create(&vol, root, "a");
-    assert_eq!(ask(&vol, file, "A"), Err(FsError::NotDir));
+    assert_eq!(lookup_any_case(&vol, file, "A"), Err(FsError::NotDir));
 }

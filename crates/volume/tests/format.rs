@@ -96,7 +96,7 @@ fn lists_and_attributes_go_with_the_file_and_with_snapshots() {
     }
     set("user.a", Some(&[1; MAX_XATTR])).unwrap();
     set("user.b", Some(b"")).unwrap();
-    vol.snapshot_create("then", now()).unwrap();
+    vol.snapshot_create("then", fixed_time()).unwrap();
     run(&vol, |cx| vol.set_acl(cx, f, None)).unwrap();
     set("user.a", None).unwrap();
     set("user.c", Some(b"later")).unwrap();
@@ -167,7 +167,13 @@ fn records_of_clients_and_the_position_survive_restarts() {
         let lsn = run(&vol, |_| engine.note_position(at)).unwrap();
         engine.wait_durable(Some(lsn)).unwrap();
         (engine, vol) = reopen(&m, engine, vol, rng.below(3));
-        assert!(engine.client_records().all().into_iter().eq(model.clone()));
+        assert!(
+            engine
+                .client_records()
+                .list_records()
+                .into_iter()
+                .eq(model.clone())
+        );
         assert_eq!(engine.position(), at);
     }
     let long = vec![0; MAX_CLIENT + 1];
@@ -214,23 +220,23 @@ fn a_hole_gives_its_space_back() {
         want[from..to].fill(0);
     }
     want[31 * 4096..32 * 4096].fill(9);
-    assert!(all(&vol, f) == want);
+    assert!(read_all(&vol, f) == want);
     let left = BLOCKS - 1 - 70 - 10 + 1;
     for how in 0..3 {
         engine.cp_now().unwrap();
         assert_eq!((used(&vol, f), vol.used() / 4096), (left, left));
-        assert!(all(&vol, f) == want);
+        assert!(read_all(&vol, f) == want);
         (engine, vol) = reopen(&m, engine, vol, how);
     }
     // Blocks of a snapshot stay until it is deleted.
-    vol.snapshot_create("s", now()).unwrap();
+    vol.snapshot_create("s", fixed_time()).unwrap();
     punch(&vol, 0, BLOCKS * 4096);
     engine.cp_now().unwrap();
     assert_eq!((used(&vol, f), vol.used()), (0, 0));
     // And a few nodes.
     assert!((left..left + 4).contains(&(vol.snapshot_used() / 4096)));
     let view = vol.open_snapshot("s").unwrap();
-    assert!(all(&view, f) == want);
+    assert!(read_all(&view, f) == want);
     drop(view);
     (engine, vol) = reopen(&m, engine, vol, 2);
     vol.snapshot_delete("s").unwrap();
@@ -238,7 +244,7 @@ fn a_hole_gives_its_space_back() {
     drop((engine, vol));
 }
 
-fn all(vol: &Volume, f: weir_base::Ino) -> Vec<u8> {
+fn read_all(vol: &Volume, f: weir_base::Ino) -> Vec<u8> {
     let mut out = Vec::new();
     loop {
         let more = read(vol, f, out.len() as u64, 1 << 20);

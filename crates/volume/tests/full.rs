@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Machine, crash, create, lookup, names, now, read, run, write};
+use common::{Machine, crash, create, fixed_time, lookup, names, read, run, write};
 use weir_base::Ino;
 use weir_volume::{CreateHow, FsError, SetAttr, Stability, Volume};
 
@@ -198,14 +198,14 @@ fn what_is_kept_for_snapshots_is_theirs_and_no_more() {
     assert_eq!(used(&vol), 4);
     // Three times the live data: snapshots hold 8 MiB, which the reserve takes.
     for n in 0..2u8 {
-        vol.snapshot_create(&format!("s{n}"), now()).unwrap();
+        vol.snapshot_create(&format!("s{n}"), fixed_time()).unwrap();
         fill(n);
         engine.cp_now().unwrap();
     }
     assert!(vol.snapshot_used() >= 8 << 20);
     assert_eq!(used(&vol), 4);
     // Beyond the reserve, they take space from live data.
-    vol.snapshot_create("s2", now()).unwrap();
+    vol.snapshot_create("s2", fixed_time()).unwrap();
     fill(9);
     engine.cp_now().unwrap();
     assert!((6..=7).contains(&used(&vol)), "{}", used(&vol));
@@ -257,7 +257,7 @@ fn snapshots_fill_the_device_and_give_it_back() {
         while refused <= life {
             round += 1;
             let name = format!("s{round}");
-            match vol.snapshot_create(&name, now()) {
+            match vol.snapshot_create(&name, fixed_time()) {
                 Ok(()) | Err(FsError::NoSpace) => {}
                 Err(e) => panic!("snapshot: {e}"),
             }

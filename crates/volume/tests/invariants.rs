@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Machine, create, now, run};
+use common::{Machine, create, fixed_time, run};
 use weir_base::invariant;
 use weir_volume::{EngineContext, FsError, SetAttr, Stability};
 
@@ -44,7 +44,10 @@ fn a_violated_invariant_ends_changes_and_nothing_else() {
         run(&vol, |cx| vol.remove(cx, root, b"old")).unwrap_err(),
         refused
     );
-    assert_eq!(vol.snapshot_create("late", now()).unwrap_err(), refused);
+    assert_eq!(
+        vol.snapshot_create("late", fixed_time()).unwrap_err(),
+        refused
+    );
     assert_eq!(engine.cp_now(), Err(refused));
     assert_ne!(vol.write_verifier(), verifier, "clients have to notice");
     let read = |vol: &weir_volume::Volume, ino| run(vol, |cx| vol.read(cx, ino, 0, 100)).unwrap();
@@ -79,7 +82,7 @@ fn whoever_waits_for_durability_is_told() {
     std::thread::scope(|s| {
         let waiting = s.spawn(|| {
             for n in 0.. {
-                let mut cx = EngineContext::new(now());
+                let mut cx = EngineContext::new(fixed_time());
                 let name = format!("file {n}");
                 let how = weir_volume::CreateHow::Guarded;
                 let made = vol.drive_blocking(&mut cx, |cx| {

@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Machine, crash, create, now, read, run, write};
+use common::{Machine, crash, create, fixed_time, read, run, write};
 use weir_base::{BlockAddr, Ino};
 use weir_store::{Device, MemDevice};
 use weir_volume::check::Fault;
@@ -78,7 +78,7 @@ fn it_is_written_once_and_survives() {
     let (m, engine, vol, file) = quiet(1);
     let data = contents(0..64, 1);
     let before = engine.aggregate().log().fill().0;
-    let mut cx = EngineContext::new(now());
+    let mut cx = EngineContext::new(fixed_time());
     begin(&vol, &mut cx, file, 0, &data);
     assert_eq!(vol.resume_blocking(&mut cx, Stop::Land), Ok(()));
     assert!(
@@ -227,7 +227,7 @@ fn what_is_given_up_half_way_leaves_nothing() {
     let (_m, engine, vol, file) = quiet(4);
     let before = free(&engine);
     for landed in [false, true] {
-        let mut cx = EngineContext::new(now());
+        let mut cx = EngineContext::new(fixed_time());
         begin(&vol, &mut cx, file, 0, &contents(0..64, 1));
         if landed {
             vol.resume_blocking(&mut cx, Stop::Land).unwrap();
@@ -242,7 +242,7 @@ fn what_is_given_up_half_way_leaves_nothing() {
 fn snapshots_and_deleted_volumes_have_theirs() {
     let (m, engine, vol, file) = quiet(5);
     write(&vol, file, 0, &contents(0..64, 1), Stability::FileSync);
-    vol.snapshot_create("s", now()).unwrap();
+    vol.snapshot_create("s", fixed_time()).unwrap();
     write(&vol, file, 0, &contents(0..32, 2), Stability::FileSync);
     crash(engine, vol);
     let (engine, vol) = m.open();
@@ -255,7 +255,7 @@ fn snapshots_and_deleted_volumes_have_theirs() {
     drop(then);
     let before = free(&engine);
     let gone = engine
-        .create_volume("gone", (0, 0), 0o755, now(), &*m.rng)
+        .create_volume("gone", (0, 0), 0o755, fixed_time(), &*m.rng)
         .unwrap();
     let large = create(&gone, gone.root(), "large");
     write(&gone, large, 0, &contents(0..64, 3), Stability::FileSync);
@@ -352,7 +352,7 @@ fn a_large_commit_writes_once_too() {
         write(&vol, file, at * BLOCK as u64, &data, Stability::Unstable);
     }
     let before = engine.aggregate().log().fill().0;
-    let mut cx = EngineContext::new(now());
+    let mut cx = EngineContext::new(fixed_time());
     let mut rounds = 0;
     let done = loop {
         match vol.commit(&mut cx, file, 0, 0) {
@@ -388,7 +388,7 @@ fn a_large_commit_writes_once_too() {
 fn a_commit_is_not_undone_by_what_happens_meanwhile() {
     let (m, engine, vol, file) = quiet(9);
     write(&vol, file, 0, &contents(0..100, 1), Stability::Unstable);
-    let mut cx = EngineContext::new(now());
+    let mut cx = EngineContext::new(fixed_time());
     assert_eq!(vol.commit(&mut cx, file, 0, 0).unwrap_err(), Stop::Land);
     let page = |block: u64, version| contents(block..block + 1, version);
     write(

@@ -12,7 +12,7 @@ fn free(engine: &Engine) -> u64 {
 }
 
 /// Runs background jobs until none is left.
-fn settle(engine: &Engine) {
+fn finish_background_jobs(engine: &Engine) {
     engine.cp_now().unwrap();
     while engine.reclaiming() {
         engine.cp_now().unwrap();
@@ -26,10 +26,10 @@ fn settle(engine: &Engine) {
 fn a_deleted_volume_gives_everything_back() {
     let m = Machine::new(31);
     let (engine, vol1) = m.format();
-    settle(&engine);
+    finish_background_jobs(&engine);
     let before = free(&engine);
     let vol = engine
-        .create_volume("second", (0, 0), 0o755, now(), &*m.rng)
+        .create_volume("second", (0, 0), 0o755, fixed_time(), &*m.rng)
         .unwrap();
     let root = vol.root();
     let f = create(&vol, root, "f");
@@ -44,7 +44,7 @@ fn a_deleted_volume_gives_everything_back() {
         let g = create(&vol, root, &format!("g{i}"));
         write(&vol, g, 0, &[i; 5000], Stability::FileSync);
         if i % 4 == 0 {
-            vol.snapshot_create(&format!("s{i}"), now()).unwrap();
+            vol.snapshot_create(&format!("s{i}"), fixed_time()).unwrap();
         }
         if i % 3 == 0 {
             engine.cp_now().unwrap();
@@ -67,17 +67,17 @@ fn a_deleted_volume_gives_everything_back() {
         run(&vol, |cx| vol.remove(cx, root, b"f")).map(|_| ()),
         Err(FsError::Stale)
     );
-    assert_eq!(vol.snapshot_create("x", now()), Err(FsError::Stale));
+    assert_eq!(vol.snapshot_create("x", fixed_time()), Err(FsError::Stale));
     assert!(engine.volume("second").is_none());
     drop(vol);
     crash(engine, vol1);
     assert!(m.check().clean(), "{}", m.check());
     let (engine, vol1) = m.open();
     assert_eq!(engine.volumes().len(), 1);
-    settle(&engine);
+    finish_background_jobs(&engine);
     assert!(free(&engine) + 4 >= before, "{} of {before}", free(&engine));
     let third = engine
-        .create_volume("second", (0, 0), 0o755, now(), &*m.rng)
+        .create_volume("second", (0, 0), 0o755, fixed_time(), &*m.rng)
         .unwrap();
     assert!(third.id() > id, "numbers are not used again");
     drop(third);
@@ -92,14 +92,14 @@ fn a_revert_is_the_past_again() {
     let root = vol.root();
     let f = create(&vol, root, "f");
     write(&vol, f, 0, &[1; 300_000], Stability::FileSync);
-    vol.snapshot_create("first", now()).unwrap();
+    vol.snapshot_create("first", fixed_time()).unwrap();
     write(&vol, f, 0, &[2; 100_000], Stability::FileSync);
-    vol.snapshot_create("second", now()).unwrap();
-    settle(&engine);
+    vol.snapshot_create("second", fixed_time()).unwrap();
+    finish_background_jobs(&engine);
     let at_second = free(&engine);
     write(&vol, f, 0, &[3; 1_000_000], Stability::Unstable);
     let g = create(&vol, root, "g");
-    vol.snapshot_create("third", now()).unwrap();
+    vol.snapshot_create("third", fixed_time()).unwrap();
     run(&vol, |cx| vol.remove(cx, root, b"f")).unwrap();
     assert_eq!(engine.revert("vol1", "nothing"), Err(FsError::NotFound));
     engine.revert("vol1", "second").unwrap();
@@ -111,7 +111,7 @@ fn a_revert_is_the_past_again() {
         run(&vol, |cx| vol.getattr(cx, g)).map(|_| ()),
         Err(FsError::Stale)
     );
-    settle(&engine);
+    finish_background_jobs(&engine);
     assert!(
         free(&engine) + 4 >= at_second,
         "{} of {at_second}",
@@ -121,7 +121,7 @@ fn a_revert_is_the_past_again() {
     let h = create(&vol, root, "h");
     assert!(h > g);
     write(&vol, f, 0, &[4; 150_000], Stability::FileSync);
-    vol.snapshot_create("fourth", now()).unwrap();
+    vol.snapshot_create("fourth", fixed_time()).unwrap();
     crash(engine, vol);
     assert!(m.check().clean(), "{}", m.check());
     let (engine, vol) = m.open();
@@ -133,10 +133,10 @@ fn a_revert_is_the_past_again() {
         let view = vol.open_snapshot(name).unwrap();
         assert_eq!(read(&view, f, 0, len), vec![byte; len], "{name}");
     }
-    settle(&engine);
+    finish_background_jobs(&engine);
     for name in ["second", "first", "fourth"] {
         vol.snapshot_delete(name).unwrap();
-        settle(&engine);
+        finish_background_jobs(&engine);
         assert_eq!(read(&vol, f, 0, 150_000), vec![4; 150_000]);
     }
     assert_eq!(vol.snapshot_used(), 0);
@@ -153,12 +153,16 @@ fn a_snapshot_is_durable_before_a_checkpoint() {
     for i in 1..=9u8 {
         write(&vol, f, 0, &vec![i; 10_000], Stability::FileSync);
         create(&vol, root, &format!("x{i}"));
-        vol.snapshot_take(&format!("s{i}"), "daily", now()).unwrap();
+        vol.snapshot_take(&format!("s{i}"), "daily", fixed_time())
+            .unwrap();
     }
     vol.snapshot_delete("s4").unwrap();
     vol.snapshot_rename("s5", "five").unwrap();
     vol.snapshot_label("s6", "weekly").unwrap();
-    assert_eq!(vol.snapshot_create("five", now()), Err(FsError::Exists));
+    assert_eq!(
+        vol.snapshot_create("five", fixed_time()),
+        Err(FsError::Exists)
+    );
     assert_eq!(vol.snapshot_rename("s6", "five"), Err(FsError::Exists));
     assert_eq!(vol.snapshot_delete("s4"), Err(FsError::NotFound));
     write(&vol, f, 0, &[99; 10_000], Stability::FileSync);
@@ -189,11 +193,11 @@ fn what_a_snapshot_holds_is_known() {
     let f = create(&vol, root, "f");
     write(&vol, f, 0, &[0; 40 * 4096], Stability::Unstable);
     for i in 1..=4u8 {
-        vol.snapshot_create(&format!("s{i}"), now()).unwrap();
+        vol.snapshot_create(&format!("s{i}"), fixed_time()).unwrap();
         // The first ten blocks are new in each.
         write(&vol, f, 0, &vec![i; 10 * 4096], Stability::Unstable);
     }
-    settle(&engine);
+    finish_background_jobs(&engine);
     let used = |name: &str| vol.snapshot(name).unwrap().used / 4096;
     for name in ["s1", "s2", "s3", "s4"] {
         // Ten blocks, and a few nodes.
@@ -221,7 +225,7 @@ fn a_new_volume_is_in_the_log_before_any_checkpoint() {
     let generation = engine.aggregate().generation();
     let make = |engine: &Engine, name: &str| {
         engine
-            .create_volume(name, (5, 6), 0o750, now(), &*m.rng)
+            .create_volume(name, (5, 6), 0o750, fixed_time(), &*m.rng)
             .unwrap()
     };
     let vol = make(&engine, "second");
@@ -229,7 +233,7 @@ fn a_new_volume_is_in_the_log_before_any_checkpoint() {
     write(&vol, f, 0, b"data", Stability::FileSync);
     assert_eq!(
         engine
-            .create_volume("second", (0, 0), 0o755, now(), &*m.rng)
+            .create_volume("second", (0, 0), 0o755, fixed_time(), &*m.rng)
             .err(),
         Some(FsError::Exists)
     );
@@ -271,7 +275,7 @@ fn volumes_are_made_by_many_at_once() {
                 for i in 0..100 {
                     // Of two with one name, one is first.
                     let name = format!("v{}", (t / 2) * 1000 + i);
-                    match engine.create_volume(&name, (0, 0), 0o755, now(), &*m.rng) {
+                    match engine.create_volume(&name, (0, 0), 0o755, fixed_time(), &*m.rng) {
                         Ok(vol) => {
                             create(&vol, vol.root(), "f");
                         }
@@ -303,8 +307,8 @@ fn a_clone_shares_until_it_is_split() {
     for i in 0..300 {
         create(&vol, d, &format!("small{i}"));
     }
-    vol.snapshot_create("base", now()).unwrap();
-    settle(&engine);
+    vol.snapshot_create("base", fixed_time()).unwrap();
+    finish_background_jobs(&engine);
     let before = free(&engine);
     assert_eq!(
         engine.clone_volume("vol1", "none", "copy").map(|_| ()),
@@ -319,9 +323,9 @@ fn a_clone_shares_until_it_is_split() {
     write(&vol, f, 0, &[3; 300_000], Stability::FileSync);
     write(&copy, f, 400_000, &[4; 100_000], Stability::FileSync);
     run(&copy, |cx| copy.remove(cx, d, b"g")).unwrap();
-    copy.snapshot_create("own", now()).unwrap();
+    copy.snapshot_create("own", fixed_time()).unwrap();
     write(&copy, f, 0, &[5; 10_000], Stability::FileSync);
-    settle(&engine);
+    finish_background_jobs(&engine);
     let expected = {
         let mut bytes = vec![1; 800_000];
         bytes[400_000..500_000].fill(4);
@@ -351,16 +355,16 @@ fn a_clone_shares_until_it_is_split() {
     while copy.origin().is_some() {
         engine.cp_now().unwrap();
     }
-    settle(&engine);
+    finish_background_jobs(&engine);
     assert_eq!(read(&copy, f, 0, 1 << 20), expected);
     assert_eq!(names(&copy, d).len(), 301);
     vol.snapshot_delete("base").unwrap();
     engine.delete_volume("vol1").unwrap();
-    settle(&engine);
+    finish_background_jobs(&engine);
     assert_eq!(read(&copy, f, 0, 1 << 20), expected);
     engine.delete_volume("copy").unwrap();
     drop((copy, vol));
-    settle(&engine);
+    finish_background_jobs(&engine);
     assert!(free(&engine) >= before + 200);
     drop(engine);
     assert!(m.check().clean(), "{}", m.check());
@@ -405,7 +409,7 @@ fn history(seed: u64) {
     m.background = false;
     let rng = weir_base::SeededRng::new(seed);
     let (engine, vol) = m.format();
-    settle(&engine);
+    finish_background_jobs(&engine);
     let empty = free(&engine);
     drop(vol);
     let mut engine = engine;
@@ -463,7 +467,7 @@ fn history(seed: u64) {
             8..=11 => {
                 serial += 1;
                 let snap = format!("s{serial}");
-                let taken = vol.snapshot_take(&snap, "", now());
+                let taken = vol.snapshot_take(&snap, "", fixed_time());
                 if vol.splitting() {
                     assert_eq!(taken, Err(FsError::Busy));
                 } else {
@@ -606,7 +610,7 @@ fn history(seed: u64) {
     for (_, name) in names(&vol, vol.root()) {
         run(&vol, |cx| vol.remove(cx, vol.root(), name.as_bytes())).unwrap();
     }
-    settle(&engine);
+    finish_background_jobs(&engine);
     assert_eq!(vol.snapshot_used(), 0);
     assert!(
         free(&engine) + 4 >= empty,
@@ -634,7 +638,7 @@ fn an_annotation_stays_with_its_volume() {
     // Its last pieces are removed; of the others one has changed.
     let long = format!("{}y{}", &long[..2000], &long[..2000]);
     engine.annotate(&vol, &long).unwrap();
-    vol.snapshot_create("s", now()).unwrap();
+    vol.snapshot_create("s", fixed_time()).unwrap();
     let clone = engine.clone_volume("vol1", "s", "clone").unwrap();
     assert_eq!(&*clone.annotation(), "");
     engine.annotate(&clone, "of the clone").unwrap();
@@ -656,7 +660,7 @@ fn an_annotation_stays_with_its_volume() {
     engine.delete_volume("vol1").unwrap();
     // A volume that is in the log only.
     engine
-        .create_volume("v-2", (0, 0), 0o755, now(), &*m.rng)
+        .create_volume("v-2", (0, 0), 0o755, fixed_time(), &*m.rng)
         .unwrap();
     drop((vol, engine));
     let report = m.check();

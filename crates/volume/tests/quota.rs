@@ -8,7 +8,7 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use common::{Machine, create, now, run, write};
+use common::{Machine, create, fixed_time, run, write};
 use weir_base::{Ino, Rng, SeededRng};
 use weir_volume::{
     Engine, EngineContext, FileKind, FsError, Limits, Pin, QuotaId, QuotaLimit, QuotaRules,
@@ -22,7 +22,7 @@ fn limited<T>(
     vol: &Volume,
     op: impl FnMut(&mut EngineContext) -> Result<T, Stop>,
 ) -> Result<T, FsError> {
-    let mut cx = EngineContext::new(now());
+    let mut cx = EngineContext::new(fixed_time());
     cx.limits = Limits::All;
     vol.drive_blocking(&mut cx, op)
 }
@@ -239,7 +239,7 @@ impl Run {
                 let gone = run(vol, |cx| vol.rmdir(cx, root, name.as_bytes()));
                 assert_eq!(gone.err(), full.then_some(FsError::NotEmpty));
                 if full {
-                    vol.remove_all(now(), name.as_bytes(), &|_, _| (), &|| false)
+                    vol.remove_all(fixed_time(), name.as_bytes(), &|_, _| (), &|| false)
                         .unwrap();
                 }
                 self.named.retain(|path, _| !path.starts_with(&below));
@@ -268,7 +268,7 @@ impl Run {
     /// Compares the trees with those that were made, and the number of each file's with its own.
     fn compare_trees(&self) {
         let vol = self.vol();
-        let trees = vol.trees(now()).unwrap();
+        let trees = vol.trees(fixed_time()).unwrap();
         let named = |name: &[u8]| String::from_utf8(name.to_vec()).unwrap();
         let found: BTreeMap<String, Ino> = trees.iter().map(|t| (named(&t.name), t.ino)).collect();
         assert_eq!(found, self.trees);
@@ -319,7 +319,7 @@ impl Run {
         if self.kept.take().is_some() {
             vol.snapshot_delete("s").unwrap();
         }
-        vol.snapshot_create("s", now()).unwrap();
+        vol.snapshot_create("s", fixed_time()).unwrap();
         self.kept = Some((self.named.clone(), self.trees.clone()));
     }
 
@@ -463,7 +463,7 @@ fn blocks_of_snapshots_do_not_count_and_sparse_files_count_what_they_store() {
     put(&vol, ino, 0, 2).unwrap();
     put(&vol, ino, 1000, 2).unwrap();
     assert_eq!(put(&vol, ino, 500, 1), Err(FsError::Quota));
-    vol.snapshot_create("s", now()).unwrap();
+    vol.snapshot_create("s", fixed_time()).unwrap();
     engine.cp_now().unwrap();
     // In memory these might be new blocks; the operation waits until a checkpoint has found out.
     put(&vol, ino, 1000, 2).unwrap();
@@ -546,7 +546,7 @@ fn a_volume_from_before_is_counted_once() {
         vol.set_quotas(rules(&[(QuotaId::user(1), bytes(9))])),
         Err(FsError::NotSupported)
     );
-    vol.snapshot_create("s", now()).unwrap();
+    vol.snapshot_create("s", fixed_time()).unwrap();
     engine.shutdown().unwrap();
     drop((engine, vol));
     machine.usage = true;
@@ -581,7 +581,7 @@ fn a_clone_has_the_usage_of_its_snapshot_and_a_check_mends_it() {
     let mut machine = machine();
     let (engine, vol, ino) = with_file(&machine);
     write(&vol, ino, 0, &[1; 3 * 4096], Stability::FileSync);
-    vol.snapshot_create("s", now()).unwrap();
+    vol.snapshot_create("s", fixed_time()).unwrap();
     write(&vol, ino, 3 * BLOCK, &[1; 4096], Stability::FileSync);
     engine.clone_volume("vol1", "s", "twin").unwrap();
     let twin = engine.volume("twin").unwrap();
@@ -616,7 +616,7 @@ fn as_root<T>(
     vol: &Volume,
     op: impl FnMut(&mut EngineContext) -> Result<T, Stop>,
 ) -> Result<T, FsError> {
-    let mut cx = EngineContext::new(now());
+    let mut cx = EngineContext::new(fixed_time());
     cx.limits = Limits::Trees;
     vol.drive_blocking(&mut cx, op)
 }
@@ -722,18 +722,18 @@ fn nothing_leaves_its_tree() {
     run(&vol, |cx| vol.link(cx, file, dir, b"link")).unwrap();
     rename((dir, "link"), (q1, "f3")).unwrap();
     rename((root, "q1"), (root, "renamed")).unwrap();
-    let found = vol.tree_named(now(), b"renamed").unwrap();
+    let found = vol.tree_named(fixed_time(), b"renamed").unwrap();
     assert_eq!((found.ino, QuotaId::tree(found.number)), (q1, id));
     for name in [&b"q1"[..], b"plain", b"f", b".", b".."] {
-        assert_eq!(vol.tree_named(now(), name), Err(FsError::NotFound));
+        assert_eq!(vol.tree_named(fixed_time(), name), Err(FsError::NotFound));
     }
     let names = |vol: &Volume| {
-        let all = vol.trees(now()).unwrap().into_iter();
+        let all = vol.trees(fixed_time()).unwrap().into_iter();
         all.map(|t| String::from_utf8(t.name.into_vec()).unwrap())
             .collect::<Vec<_>>()
     };
     assert_eq!(names(&vol), ["q2", "renamed"]);
-    vol.snapshot_create("s", now()).unwrap();
+    vol.snapshot_create("s", fixed_time()).unwrap();
     engine.clone_volume("vol1", "s", "twin").unwrap();
     let twin = engine.volume("twin").unwrap();
     assert_eq!(names(&twin), ["q2", "renamed"]);
@@ -744,10 +744,10 @@ fn nothing_leaves_its_tree() {
         at = common::mkdir(&vol, at, "below");
     }
     assert_eq!(
-        vol.remove_all(now(), b"renamed", &|_, _| (), &|| true),
+        vol.remove_all(fixed_time(), b"renamed", &|_, _| (), &|| true),
         Err(FsError::Delay)
     );
-    vol.remove_all(now(), b"renamed", &|_, _| (), &|| false)
+    vol.remove_all(fixed_time(), b"renamed", &|_, _| (), &|| false)
         .unwrap();
     assert_eq!(names(&vol), ["q2"]);
     vol.set_quotas(rules(&[(id, bytes(9))])).unwrap();

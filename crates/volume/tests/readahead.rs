@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Machine, create, now, write};
+use common::{Machine, create, fixed_time, write};
 use weir_base::{Ino, Rng, SeededRng};
 use weir_store::cache::CacheStats;
 use weir_volume::{Engine, EngineContext, Stability, Stop, Volume};
@@ -20,16 +20,16 @@ fn word(n: u64, off: u64) -> [u8; 8] {
         .to_le_bytes()
 }
 
-struct Opened {
+struct TestVolume {
     engine: Engine,
     vol: Arc<Volume>,
     /// Number of reads that had to wait for the device.
     waited: u64,
 }
 
-impl Opened {
+impl TestVolume {
     /// Two files of [`FILE`] bytes, none of them in memory.
-    fn new(machine: &Machine) -> (Opened, [Ino; 2]) {
+    fn new(machine: &Machine) -> (TestVolume, [Ino; 2]) {
         let (engine, vol) = machine.format();
         let files = ["a", "b"].map(|name| create(&vol, vol.root(), name));
         for (n, ino) in (0..).zip(files) {
@@ -43,7 +43,7 @@ impl Opened {
         engine.shutdown().unwrap();
         drop((vol, engine));
         let (engine, vol) = machine.open();
-        let opened = Opened {
+        let opened = TestVolume {
             engine,
             vol,
             waited: 0,
@@ -52,7 +52,7 @@ impl Opened {
     }
 
     fn read(&mut self, n: u64, ino: Ino, off: u64, len: usize) {
-        let mut cx = EngineContext::new(now());
+        let mut cx = EngineContext::new(fixed_time());
         let mut waited = false;
         let out = loop {
             match self.vol.read(&mut cx, ino, off, len) {
@@ -88,7 +88,7 @@ fn machine() -> Machine {
 fn a_sequential_reader_hardly_ever_waits() {
     for len in [4096, 65_536, PART] {
         let machine = machine();
-        let (mut opened, files) = Opened::new(&machine);
+        let (mut opened, files) = TestVolume::new(&machine);
         for off in (0..FILE).step_by(len) {
             opened.read(0, files[0], off, len);
         }
@@ -109,7 +109,7 @@ fn a_sequential_reader_hardly_ever_waits() {
 #[test]
 fn two_files_and_two_places_are_four_streams() {
     let machine = machine();
-    let (mut opened, files) = Opened::new(&machine);
+    let (mut opened, files) = TestVolume::new(&machine);
     let half = FILE / 2;
     for off in (0..half).step_by(16_384) {
         for (n, ino) in (0..).zip(files) {
@@ -130,7 +130,7 @@ fn two_files_and_two_places_are_four_streams() {
 #[test]
 fn random_readers_do_not_pay() {
     let machine = machine();
-    let (mut opened, files) = Opened::new(&machine);
+    let (mut opened, files) = TestVolume::new(&machine);
     let rng = SeededRng::new(9);
     let requests = 5000;
     for _ in 0..requests {
@@ -146,7 +146,7 @@ fn random_readers_do_not_pay() {
 #[test]
 fn a_writer_before_the_reader_is_seen() {
     let machine = machine();
-    let (mut opened, files) = Opened::new(&machine);
+    let (mut opened, files) = TestVolume::new(&machine);
     for off in (0..8 << 20).step_by(65_536) {
         opened.read(0, files[0], off, 65_536);
         // Far enough to be read ahead by now, and on the device again before it is read.

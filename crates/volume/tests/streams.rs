@@ -181,7 +181,7 @@ fn a_snapshot_has_the_streams_of_its_time() {
     let file = create(&vol, vol.root(), "file");
     let stream = make(&vol, file, "s").unwrap();
     write(&vol, stream, 0, &[3; 4096], Stability::FileSync);
-    vol.snapshot_create("then", now()).unwrap();
+    vol.snapshot_create("then", fixed_time()).unwrap();
     remove(&vol, file, "s").unwrap();
     make(&vol, file, "later").unwrap();
     engine.cp_now().unwrap();

@@ -159,7 +159,7 @@ fn snapshots_and_reverts_know_of_open_files() {
     let short = pin(&vol, file).unwrap();
     remove(&vol, "file");
     remove(&vol, "kept");
-    vol.snapshot_create("then", now()).unwrap();
+    vol.snapshot_create("then", fixed_time()).unwrap();
     drop(short);
     engine.cp_now().unwrap();
     assert_eq!(
@@ -178,7 +178,7 @@ fn snapshots_and_reverts_know_of_open_files() {
     engine.cp_now().unwrap();
     assert_eq!(alive(&clone, kept), Err(FsError::Stale));
     drop((open, clone));
-    vol.snapshot_create("again", now()).unwrap();
+    vol.snapshot_create("again", fixed_time()).unwrap();
     crash(engine, vol);
     let report = m.check();
     assert!(report.clean(), "{report}");

@@ -16,7 +16,7 @@ use weir_base::network::AddressBlock;
 use crate::cli::endpoint::ApiAddress;
 use crate::cli::output::Output;
 use weir_node::size::Size;
-use weir_rados_store::Place;
+use weir_rados_store::RadosPlace;
 
 /// Self-hosted NFS, SMB and API-driven file storage with provisioned throughput.
 #[derive(Debug, Parser)]
@@ -153,7 +153,7 @@ pub struct RadosArgs {
     /// The aggregate is in a pool of Ceph, under this name; the data folder then has what belongs
     /// to this server only. A name without an aggregate gets a new one. Needs Ceph's librados2
     #[arg(long, value_name = "rados:POOL/ID")]
-    pub aggregate: Option<Place>,
+    pub aggregate: Option<RadosPlace>,
     /// Ceph's configuration file [default: /etc/ceph/ceph.conf]
     #[arg(long, value_name = "FILE", requires = "aggregate")]
     pub ceph_conf: Option<PathBuf>,

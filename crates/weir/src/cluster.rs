@@ -13,10 +13,10 @@ use weir_base::Clock;
 use weir_cluster::conditions::Fact;
 use weir_node::control_socket::{Commands, say_lines};
 use weir_pair_node::{Connections, Lease};
-use weir_rados_store::{Place, Process, Seen, Session, Standby, Standbys};
+use weir_rados_store::{OwnerState, Process, RadosPlace, Session, Standby, Standbys};
 
 use crate::cluster_directory::Exporter;
-use crate::service_address::{Owned, ServiceAddresses};
+use crate::service_address::{OwnerParts, ServiceAddresses};
 
 /// Age at which what the daemon has said counts no more: it says it twice a second.
 const FACTS_AGE: Duration = Duration::from_secs(10);
@@ -24,14 +24,14 @@ const FACTS_AGE: Duration = Duration::from_secs(10);
 /// Role of a server.
 enum Role {
     /// It waits; the newest state of the aggregate.
-    Standby(Option<Seen>),
+    Standby(Option<OwnerState>),
     /// It owns the aggregate.
     Owner(Arc<Session>),
 }
 
 /// A server's part in an aggregate on RADOS.
 pub struct Member {
-    place: Place,
+    place: RadosPlace,
     process: Process,
     /// True if this server stands by after a switch.
     stands_by: bool,
@@ -50,7 +50,7 @@ pub struct Member {
 /// A server among those of an aggregate.
 pub struct Identity {
     /// The aggregate.
-    pub place: Place,
+    pub place: RadosPlace,
     /// The server's process.
     pub process: Process,
     /// True if this server stands by after a switch.
@@ -83,7 +83,7 @@ impl Member {
     }
 
     /// Notes what a standby has seen.
-    pub fn note_seen(&self, seen: &Seen) {
+    pub fn note_seen(&self, seen: &OwnerState) {
         let (role, _) = &mut *self.role.lock();
         if let Role::Standby(before) = role {
             if before.is_none() {
@@ -109,7 +109,7 @@ impl Member {
             Role::Owner(session) => Arc::clone(session),
             Role::Standby(_) => bail!("cannot add the addresses: this server stands by"),
         };
-        self.addresses.serve(Owned {
+        self.addresses.serve(OwnerParts {
             session,
             lease: Arc::clone(lease),
             connections,
@@ -188,11 +188,11 @@ impl Member {
 
     /// Returns the role, the seconds for which this server has had it, and the owner as it knows
     /// it.
-    fn state(&self) -> (&'static str, u64, Seen) {
+    fn state(&self) -> (&'static str, u64, OwnerState) {
         let (role, since) = &*self.role.lock();
         let (name, seen) = match role {
             Role::Owner(session) => {
-                let seen = Seen {
+                let seen = OwnerState {
                     owner: Some(self.process.clone()),
                     epoch: Some(session.epoch().0),
                     fault: None,
@@ -219,7 +219,7 @@ impl Member {
             "epoch": seen.epoch,
             "fault": seen.fault,
             "otherStandbys": standbys,
-            "addresses": self.addresses.shown(),
+            "addresses": self.addresses.describe(),
         })
     }
 
@@ -236,7 +236,7 @@ impl Member {
             ("epoch", epoch.unwrap_or_else(|| "none".to_owned())),
         ];
         lines.extend(seen.fault.map(|fault| ("fault", fault)));
-        lines.extend(self.addresses.shown().map(|shown| ("addresses", shown)));
+        lines.extend(self.addresses.describe().map(|shown| ("addresses", shown)));
         let others = self.standbys.others();
         let names = others.iter().map(|one| one.process.to_string());
         let names: Vec<String> = names.collect();

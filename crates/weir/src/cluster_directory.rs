@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use anyhow::{Context as _, Result};
 use weir_base::{Rng as _, SystemRng, VolumeId, hex};
-use weir_cluster::directory::{Exports, FILE, Listed, Served, ServersFile, Transfers};
+use weir_cluster::directory::{Exports, FILE, ListedVolume, OwnerListing, ServersFile, Transfers};
 use weir_vfs::Vfs;
 use weir_vfs::directory::{Directory, Membership, Remote, RemoteVolume};
 
@@ -30,7 +30,7 @@ pub struct Exporter {
     vfs: Weak<Vfs>,
     /// Number of this start, so that no list of another one has the same token.
     start: u64,
-    served: Served,
+    served: OwnerListing,
 }
 
 impl Exporter {
@@ -39,7 +39,7 @@ impl Exporter {
         Exporter {
             vfs: Arc::downgrade(vfs),
             start: SystemRng.next_u64(),
-            served: Served {
+            served: OwnerListing {
                 identity: hexadecimal(identity),
                 nfs: places.nfs,
                 smb: places.smb,
@@ -65,7 +65,7 @@ impl Exporter {
             };
         }
         let mut served = self.served.clone();
-        let volumes = table.iter().map(|export| Listed {
+        let volumes = table.iter().map(|export| ListedVolume {
             paths: export.paths().map(str::to_owned).collect(),
             share: export.share.as_ref().map(|share| share.name.clone()),
             constituent: export.constituent.as_ref().map(|member| {
@@ -166,7 +166,7 @@ fn directory(file: ServersFile, own: [u8; 16]) -> Option<Directory> {
             fingerprint: { server.transfers }
                 .map_or_else(String::new, |transfers| transfers.fingerprint),
         };
-        let volume = |one: Listed| RemoteVolume {
+        let volume = |one: ListedVolume| RemoteVolume {
             paths: one.paths,
             share: one.share,
             constituent: one.constituent,

@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{interval, sleep, timeout};
 use weir_base::limits::net::MAX_RECORD;
 use weir_conn::MARK_BYTES;
-use weir_nfs::forward::{self, Forward, Forwarded};
+use weir_nfs::forward::{self, Forward, ForwardFuture};
 use weir_nfs::{ConnInfo, Service};
 use weir_vfs::Vfs;
 
@@ -63,13 +63,13 @@ struct Counters {
 }
 
 /// A call that is counted as abandoned unless it is answered.
-struct Counted {
+struct CallGuard {
     counters: Arc<Counters>,
     began: u64,
     answered: bool,
 }
 
-impl Counted {
+impl CallGuard {
     fn answer(&mut self, bytes: usize, now: u64) {
         let Counters {
             answered,
@@ -85,7 +85,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         if !self.answered {
             self.counters.abandoned.fetch_add(1, Ordering::Relaxed);
@@ -103,7 +103,7 @@ pub struct Forwarder {
 
 impl Forwarder {
     /// Lets `service` forward calls to the owners in the directory of `vfs`.
-    pub fn of(service: &Service, vfs: &Arc<Vfs>) -> Arc<Forwarder> {
+    pub fn install(service: &Service, vfs: &Arc<Vfs>) -> Arc<Forwarder> {
         let forwarder = Arc::new(Forwarder {
             vfs: Arc::clone(vfs),
             counters: Arc::default(),
@@ -154,7 +154,7 @@ impl Forwarder {
 }
 
 impl Forward for Forwarder {
-    fn forward(&self, conn: &ConnInfo, owner: [u8; 16], record: Vec<u8>) -> Forwarded {
+    fn forward(&self, conn: &ConnInfo, owner: [u8; 16], record: Vec<u8>) -> ForwardFuture {
         let (reply, replied) = oneshot::channel();
         let bytes = record.len() as u64;
         self.counters.call_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -183,14 +183,14 @@ impl Forward for Forwarder {
         // A link ends after its senders.
         let _ = sender.send(job);
         let vfs = Arc::clone(&self.vfs);
-        let mut counted = Counted {
+        let mut counted = CallGuard {
             counters: Arc::clone(&self.counters),
-            began: vfs.throttle.now(),
+            began: vfs.throttle.current_time(),
             answered: false,
         };
         Box::pin(async move {
             let reply = replied.await.ok()?;
-            counted.answer(reply.len(), vfs.throttle.now());
+            counted.answer(reply.len(), vfs.throttle.current_time());
             Some(reply)
         })
     }

@@ -34,14 +34,16 @@ use crate::control::conditions::{self, Finder};
 use crate::control::described::{self, Server};
 use crate::control::plane::{self, ApiListener, Parts, Plane};
 use crate::protocols::rpcbind::Registration;
-use crate::serve::announce::{Paint, Ready};
-use weir_net::{self as net, Connected, Cores, Ledger, Reserved, Settings, Wakeups};
+use crate::serve::announce::{Paint, ServerFacts};
+use weir_net::{
+    self as net, ConnectionRegistry, Cores, Ledger, ReservedAddress, Settings, Wakeups,
+};
 use weir_node::health::Health;
 use weir_node::metrics::Sampler;
 use weir_node::size::Size;
 use weir_node::watch::Watch;
 use weir_node::{os, port};
-use weir_pair_node::{Pair, Serving};
+use weir_pair_node::{Pair, ServiceParts};
 
 use crate::aggregate::standby;
 use crate::cli::usage;
@@ -90,12 +92,12 @@ fn check(args: &Serve) -> Result<()> {
 
 /// Addresses that are taken before the data is touched. Nobody can connect to them yet.
 struct Ports {
-    nfs: Reserved,
+    nfs: ReservedAddress,
     /// True if the machine may not have the address of NFS yet, or for long.
     early: bool,
     /// Addresses of single Filestore instances.
-    instances: Vec<Reserved>,
-    smb: Option<Reserved>,
+    instances: Vec<ReservedAddress>,
+    smb: Option<ReservedAddress>,
 }
 
 impl Ports {
@@ -131,7 +133,7 @@ impl Ports {
 /// Parts of a server that its metrics, its conditions and the console show.
 struct ServerParts {
     clock: Arc<dyn Clock>,
-    connected: Arc<Connected>,
+    connected: Arc<ConnectionRegistry>,
     health: Arc<Health>,
     mounts: Mounts,
     smb: Option<SocketAddr>,
@@ -148,7 +150,7 @@ fn run(args: &Serve) -> Result<()> {
     let ports = Ports::reserve(args)?;
     let (address, smb) = (
         ports.nfs.address(),
-        ports.smb.as_ref().map(Reserved::address),
+        ports.smb.as_ref().map(ReservedAddress::address),
     );
     let door = ApiListener::open(args)?;
     let (peers, transfers) = plane::peers(args)?;
@@ -159,15 +161,15 @@ fn run(args: &Serve) -> Result<()> {
     let network = memory / NETWORK_SHARE;
     let starting = begin("opening the data folder")?;
     let opened =
-        storage::Opened::open(args, &aggregate, Size(memory - network), &clock, &starting)?;
+        storage::OpenedStorage::open(args, &aggregate, Size(memory - network), &clock, &starting)?;
     if let Some(pair) = &opened.pair {
         // No port is listened at meanwhile.
         starting.stands_by(PAIR_WAITS);
-        pair.settle();
+        pair.wait_to_serve();
         starting.goes_on("taking over");
     }
     let room = (whole, Size(network), transfers);
-    let mut storage = storage::Storage::over(opened, args, room, &clock, &wakeups)?;
+    let mut storage = storage::Storage::from_opened(opened, args, room, &clock, &wakeups)?;
     let registration = match args.no_rpcbind {
         true => Registration::default(),
         false => Registration::register(address),
@@ -193,7 +195,7 @@ fn run(args: &Serve) -> Result<()> {
     let settings = settings(args, network, descriptors, &parts);
     let event_loops = Cores::start(&settings, &wakeups, &storage.protocols())
         .context("starting the event loops")?;
-    let running = Running {
+    let running = RunningServer {
         registration,
         watch,
         sampler,
@@ -202,7 +204,7 @@ fn run(args: &Serve) -> Result<()> {
         pair: storage.pair(),
         storage,
     };
-    let ready = |running: &Running| {
+    let ready = |running: &RunningServer| {
         drop(starting);
         running.announce(args, &parts, first, mask)
     };
@@ -251,7 +253,7 @@ fn start_plane(
     storage: &storage::Storage,
     parts: &ServerParts,
     door: Option<ApiListener>,
-    peers: Option<Reserved>,
+    peers: Option<ReservedAddress>,
 ) -> Result<Plane> {
     let problems = Arc::clone(&parts.health);
     let plane = Plane::start(
@@ -322,7 +324,7 @@ fn describe(
 ) {
     let server = Server {
         clock: Arc::clone(&parts.clock),
-        began: parts.clock.now().secs,
+        began: parts.clock.current_time().secs,
         addresses: served(args, parts.mounts.nfs, parts.smb, plane),
         protocols: match parts.smb {
             Some(_) => vec!["NFSV3", "NFSV4", "SMB"],
@@ -373,7 +375,7 @@ fn start_watch(
 }
 
 /// A server that runs.
-struct Running {
+struct RunningServer {
     registration: Registration,
     watch: Option<Watch>,
     sampler: Sampler,
@@ -383,7 +385,7 @@ struct Running {
     storage: storage::Storage,
 }
 
-impl Running {
+impl RunningServer {
     /// Takes requests until a signal ends the server; returns its name. `ready` is called once
     /// clients can connect.
     async fn serve(
@@ -392,7 +394,7 @@ impl Running {
         ports: Ports,
         parts: &ServerParts,
         wakeups: &Wakeups,
-        ready: impl FnOnce(&Running) -> Result<()>,
+        ready: impl FnOnce(&RunningServer) -> Result<()>,
     ) -> Result<&'static str> {
         let mut term = signal(SignalKind::terminate())?;
         let mut int = signal(SignalKind::interrupt())?;
@@ -409,7 +411,7 @@ impl Running {
         let run = move |work| drop(here.spawn(work));
         self.storage.service().run_in_background(Arc::new(run));
         let others = self.storage.others();
-        others.serve(Serving {
+        others.serve(ServiceParts {
             control: self.plane.control(),
             connections: Arc::new(PairConnections(Arc::clone(&parts.connected))),
             counters: self.storage.counters(),
@@ -468,7 +470,7 @@ impl Running {
     /// Tells people and scripts that the server is ready. `first`: the start made the data folder.
     fn announce(&self, args: &Serve, parts: &ServerParts, first: bool, mask: u32) -> Result<()> {
         let created = first && self.storage.is_new();
-        let ready = Ready {
+        let ready = ServerFacts {
             mounts: parts.mounts,
             api: self.plane.api(),
             smb: parts.smb,
@@ -525,8 +527,8 @@ fn each_second(
     }
 }
 
-fn begin(status: &'static str) -> Result<notify::Starting> {
-    notify::Starting::begin(status).context("starting a thread")
+fn begin(status: &'static str) -> Result<notify::StartProgress> {
+    notify::StartProgress::begin(status).context("starting a thread")
 }
 
 /// Returns what is served, and at which addresses.
@@ -593,10 +595,10 @@ fn memory(args: &Serve) -> Result<Size> {
 
 /// Prints what a user needs next and writes the ready file, which may be read by the users that
 /// `mask` lets.
-fn announce(ready: &Ready<'_>, args: &Serve, mask: u32) -> Result<()> {
+fn announce(ready: &ServerFacts<'_>, args: &Serve, mask: u32) -> Result<()> {
     let mut out = std::io::stdout().lock();
     // Standard output may have no reader; that is no reason to stop serving.
-    let text = ready.text(Paint::of(&out));
+    let text = ready.text(Paint::from_terminal(&out));
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
     if let Some(path) = &args.ready_file {
         let mode = Permissions::from_mode(0o666 & !mask);

@@ -32,7 +32,7 @@ pub struct ServiceAddresses {
 }
 
 /// Parts of the server that the addresses depend on while it owns the aggregate.
-pub struct Owned {
+pub struct OwnerParts {
     /// The right to the aggregate.
     pub session: Arc<Session>,
     /// The lease within which replies leave.
@@ -56,8 +56,8 @@ impl ServiceAddresses {
     }
 
     /// Describes the addresses and whether this server has them; `None` if there are none.
-    pub fn shown(&self) -> Option<String> {
-        self.addresses.shown()
+    pub fn describe(&self) -> Option<String> {
+        self.addresses.describe()
     }
 
     /// Adds the addresses, and keeps them for as long as the lease holds, until
@@ -65,12 +65,14 @@ impl ServiceAddresses {
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub fn serve(self: &Arc<Self>, owned: Owned) -> Result<()> {
+    pub fn serve(self: &Arc<Self>, owned: OwnerParts) -> Result<()> {
         if self.addresses.is_empty() {
             return Ok(());
         }
         let before = match owned.session.read_file(CLIENTS) {
-            Ok(list) => parse(&list.unwrap_or_default(), |ip| self.addresses.has(ip)),
+            Ok(list) => parse(&list.unwrap_or_default(), |ip| {
+                self.addresses.has_address(ip)
+            }),
             Err(error) => {
                 tracing::warn!("clients of the owner before notice by themselves: {error}");
                 Vec::new()
@@ -101,12 +103,12 @@ impl ServiceAddresses {
     }
 
     /// Puts the list of connections with the aggregate, if it has changed.
-    fn list(&self, owned: &Owned, list: &mut List) {
+    fn list(&self, owned: &OwnerParts, list: &mut List) {
         let now = self.clock.monotonic();
         if now < list.next {
             return;
         }
-        let moving = |(local, _): &Ends| self.addresses.has(local.ip());
+        let moving = |(local, _): &Ends| self.addresses.has_address(local.ip());
         let Some((version, mut ends)) = owned.connections.since(list.version, &moving) else {
             return;
         };

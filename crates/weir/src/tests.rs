@@ -67,15 +67,15 @@ impl Gate {
 type Later = Box<dyn FnOnce(&MemDevice) + Send>;
 
 /// A device that answers when it may.
-struct Held {
+struct GatedDevice {
     inner: MemDevice,
     /// Operations deferred while the device is held; `None`: it replies at once.
     asked: Mutex<Option<Vec<Later>>>,
 }
 
-impl Held {
-    fn new(blocks: u64) -> Arc<Held> {
-        Arc::new(Held {
+impl GatedDevice {
+    fn new(blocks: u64) -> Arc<GatedDevice> {
+        Arc::new(GatedDevice {
             inner: MemDevice::new(blocks),
             asked: Mutex::new(None),
         })
@@ -96,7 +96,7 @@ impl Held {
         self.asked.lock().as_ref().map_or(0, Vec::len)
     }
 
-    fn ask<T: Send + 'static>(
+    fn submit_operation<T: Send + 'static>(
         &self,
         operation: impl FnOnce(&MemDevice) -> Io<T> + Send + 'static,
     ) -> Io<T> {
@@ -113,18 +113,18 @@ impl Held {
     }
 }
 
-impl Device for Held {
+impl Device for GatedDevice {
     fn read(&self, addr: BlockAddr, into: Vec<FrameMut>) -> Io<Vec<FrameMut>> {
-        self.ask(move |device| device.read(addr, into))
+        self.submit_operation(move |device| device.read(addr, into))
     }
     fn write(&self, addr: BlockAddr, from: Vec<Frame>) -> Io<()> {
-        self.ask(move |device| device.write(addr, from))
+        self.submit_operation(move |device| device.write(addr, from))
     }
     fn flush(&self) -> Io<()> {
-        self.ask(|device| device.flush())
+        self.submit_operation(|device| device.flush())
     }
     fn discard(&self, addr: BlockAddr, count: u64) -> Io<()> {
-        self.ask(move |device| device.discard(addr, count))
+        self.submit_operation(move |device| device.discard(addr, count))
     }
     fn length(&self) -> u64 {
         self.inner.length()
@@ -292,7 +292,7 @@ impl Plane {
                     rng: Arc::new(SystemRng),
                     device_bytes: 1 << 40,
                     copy: None,
-                    first_place: weir_control::Place::local(),
+                    first_place: weir_control::LocationName::local(),
                 };
                 let control = Control::open(options).await.unwrap();
                 ready.send(()).unwrap();
@@ -392,7 +392,7 @@ fn call_clients(
 struct Nobody;
 
 impl weir_auth::users::Users for Nobody {
-    fn all(&self) -> Arc<[Arc<weir_auth::users::User>]> {
+    fn list_users(&self) -> Arc<[Arc<weir_auth::users::User>]> {
         Arc::default()
     }
 
@@ -414,11 +414,11 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
     let rng: Arc<dyn Rng> = Arc::new(SystemRng);
 
     // A volume with a file that is in memory and one that is not.
-    let (device, log) = (Held::new(64 << 8), Held::new(16 << 8));
+    let (device, log) = (GatedDevice::new(64 << 8), GatedDevice::new(16 << 8));
     let (aggregate, replay) =
         Aggregate::create_on(device.clone(), log.clone(), env(&clock)).unwrap();
     let engine = Engine::open(aggregate, replay, &*rng, EngineOptions::default()).unwrap();
-    let made = engine.create_volume("vol1", (0, 0), 0o755, clock.now(), &*rng);
+    let made = engine.create_volume("vol1", (0, 0), 0o755, clock.current_time(), &*rng);
     let files = ["hot", "cold"].map(|name| file(made.as_ref().unwrap(), name, 1 << 20));
     drop(made);
     engine.shutdown().unwrap();
@@ -455,7 +455,7 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
         rng: Arc::clone(&rng),
         drc_bytes: 1 << 20,
         done_calls: Vec::new(),
-        records: Records::of(&engine),
+        records: Records::from_engine(&engine),
         grace: Duration::from_secs(45),
         name: "weir".into(),
     });
@@ -465,7 +465,7 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
     let smb = crate::protocols::smb::Smb::new(
         weir_smb::Service::new(weir_smb::Config {
             protection: weir_smb::negotiate::Protection::Signed,
-            records: Records::of(&engine),
+            records: Records::from_engine(&engine),
             done_calls: Vec::new(),
             vfs: Arc::clone(&vfs),
             clock: Arc::clone(&clock),
@@ -497,7 +497,7 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
     };
     let cores = Cores::start(&settings, &wakeups, &protocols).unwrap();
     let listener = net::reserve("127.0.0.1:0".parse().unwrap(), false)
-        .and_then(net::Reserved::listen)
+        .and_then(net::ReservedAddress::listen)
         .unwrap();
     let server = listener.local_addr().unwrap();
     let queues = cores.queues();

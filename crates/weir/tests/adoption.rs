@@ -25,7 +25,7 @@ fn old_folder(data: &Path, names: &[&str]) {
         clock: Arc::new(SystemClock::new()),
         rng: Arc::clone(&rng),
     };
-    let now = env.clock.now();
+    let now = env.clock.current_time();
     let location = FolderLocation {
         max_blocks: 1 << 16,
         device_blocks: 1 << 14,

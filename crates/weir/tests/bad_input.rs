@@ -11,7 +11,7 @@ use std::net::{Shutdown, TcpStream};
 use common::client::Client;
 use weir_bench::nfs3::Calls;
 
-use common::{Server, ask, call, closed, null, record, reply, serves, words};
+use common::{Server, call, closed, exchange_bytes, null, record, reply, serves, words};
 
 const NFS: u32 = 100_003;
 
@@ -26,23 +26,29 @@ fn unknown_programs_versions_and_procedures_get_rpc_errors() {
     let (_data, server) = server();
     let mut c = server.connect();
     // accept_stat: 1 PROG_UNAVAIL, 2 PROG_MISMATCH with the range, 3 PROC_UNAVAIL (RFC 5531 §9).
-    assert_eq!(ask(&mut c, &call(1, 99_999, 1, 0, &[])), [1, 1, 0, 0, 0, 1]);
     assert_eq!(
-        ask(&mut c, &call(2, NFS, 2, 0, &[])),
+        exchange_bytes(&mut c, &call(1, 99_999, 1, 0, &[])),
+        [1, 1, 0, 0, 0, 1]
+    );
+    assert_eq!(
+        exchange_bytes(&mut c, &call(2, NFS, 2, 0, &[])),
         [2, 1, 0, 0, 0, 2, 3, 4]
     );
     assert_eq!(
-        ask(&mut c, &call(3, NFS, 5, 1, &[])),
+        exchange_bytes(&mut c, &call(3, NFS, 5, 1, &[])),
         [3, 1, 0, 0, 0, 2, 3, 4]
     );
-    assert_eq!(ask(&mut c, &call(4, NFS, 3, 22, &[])), [4, 1, 0, 0, 0, 3]);
     assert_eq!(
-        ask(&mut c, &call(5, NFS, 3, u32::MAX, &[])),
+        exchange_bytes(&mut c, &call(4, NFS, 3, 22, &[])),
+        [4, 1, 0, 0, 0, 3]
+    );
+    assert_eq!(
+        exchange_bytes(&mut c, &call(5, NFS, 3, u32::MAX, &[])),
         [5, 1, 0, 0, 0, 3]
     );
     // RPC version 3: MSG_DENIED, RPC_MISMATCH, 2 to 2.
     let other = record(&words(&[6, 0, 3, NFS, 3, 0, 0, 0, 0, 0]));
-    assert_eq!(ask(&mut c, &other), [6, 1, 1, 0, 2, 2]);
+    assert_eq!(exchange_bytes(&mut c, &other), [6, 1, 1, 0, 2, 2]);
     serves(&mut c);
 }
 
@@ -109,7 +115,7 @@ fn requests_in_many_fragments_are_put_together() {
         bytes.extend_from_slice(&(1 | last).to_be_bytes());
         bytes.push(*byte);
     }
-    assert_eq!(ask(&mut c, &bytes), [9, 1, 0, 0, 0, 0]);
+    assert_eq!(exchange_bytes(&mut c, &bytes), [9, 1, 0, 0, 0, 0]);
     // Fragments of nothing for ever.
     let empty = words(&[0; 1024]);
     while c.write_all(&empty).is_ok() {}
@@ -176,13 +182,13 @@ fn foreign_and_stale_handles_get_their_errors() {
     };
     // NFS3ERR_BADHANDLE, or NFS3ERR_STALE for what might once have been one (RFC 1813 §2.6).
     for (xid, len) in (0..).zip([0, 1, 8, 16, 24, 28, 32, 48, 64]) {
-        let answer = ask(&mut c, &getattr(xid, &vec![0xa5; len]));
+        let answer = exchange_bytes(&mut c, &getattr(xid, &vec![0xa5; len]));
         assert_eq!(answer[..6], [xid, 1, 0, 0, 0, 0], "{len} bytes");
         assert!([10_001, 70].contains(&answer[6]), "{len} bytes: {answer:?}");
     }
     // Longer than a handle may be: GARBAGE_ARGS.
     assert_eq!(
-        ask(&mut c, &getattr(99, &[1; 65])),
+        exchange_bytes(&mut c, &getattr(99, &[1; 65])),
         [99, 1, 0, 0, 0, 4],
         "65 bytes"
     );

@@ -130,7 +130,7 @@ fn a_volume_of_ntfs_style_is_one_again() {
         assert_eq!(tom.mkdir(&root, name), Ok(4711));
         let mut ann = Caller::connect(server.address, "127.0.0.1").user(4712);
         let find = Call::Lookup(root.clone(), name.into());
-        let Reply::Found(made, _) = tom.ask(&find) else {
+        let Reply::Found(made, _) = tom.request_reply(&find) else {
             panic!("{name} is there");
         };
         assert_eq!(tom.getattr(&made), Ok(0o777), "and not 0755");

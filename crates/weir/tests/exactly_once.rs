@@ -6,7 +6,7 @@ mod common;
 
 use common::Server;
 use common::caller::{Caller, status};
-use weir_testclient::nfs3::{Call, FIFO, Fh, How, Reply, Sattr, SetTime};
+use weir_testclient::nfs3::{Call, CreateHow3, FIFO, Fh, Reply, Sattr, SetTime};
 
 const ATTRIBUTES: Sattr = Sattr {
     mode: Some(0o644),
@@ -22,19 +22,19 @@ fn connect(server: &Server) -> Caller {
 }
 
 fn lookup(client: &mut Caller, dir: &Fh, name: &str) -> Option<Fh> {
-    match client.ask(&Call::Lookup(dir.clone(), name.into())) {
+    match client.request_reply(&Call::Lookup(dir.clone(), name.into())) {
         Reply::Found(found, _) => Some(found),
         _ => None,
     }
 }
 
 fn create(dir: &Fh, name: &str) -> Call {
-    Call::Create(dir.clone(), name.into(), How::Guarded(ATTRIBUTES))
+    Call::Create(dir.clone(), name.into(), CreateHow3::Guarded(ATTRIBUTES))
 }
 
 /// A new file by CREATE GUARDED.
 fn file(client: &mut Caller, dir: &Fh, name: &str) -> Fh {
-    made(&client.ask(&create(dir, name))).unwrap()
+    made(&client.request_reply(&create(dir, name))).unwrap()
 }
 
 /// Calls of every changing procedure but WRITE, each with another result or another object if it
@@ -46,13 +46,13 @@ fn calls(client: &mut Caller, root: &Fh) -> Vec<Call> {
     }
     let dir = || root.clone();
     let mkdir = |name: &str| Call::Mkdir(dir(), name.into(), ATTRIBUTES);
-    made(&client.ask(&mkdir("emptied"))).unwrap();
-    let Reply::Attr(attr) = client.ask(&Call::Getattr(kept.clone())) else {
+    made(&client.request_reply(&mkdir("emptied"))).unwrap();
+    let Reply::Attr(attr) = client.request_reply(&Call::Getattr(kept.clone())) else {
         panic!("no attributes");
     };
     vec![
         create(root, "guarded"),
-        Call::Create(dir(), "exclusive".into(), How::Exclusive([7; 8])),
+        Call::Create(dir(), "exclusive".into(), CreateHow3::Exclusive([7; 8])),
         mkdir("directory"),
         Call::Symlink(dir(), "symlink".into(), ATTRIBUTES, "target".into()),
         Call::Mknod {
@@ -133,7 +133,10 @@ fn every_call_is_carried_out_once() {
     let mut client = again(&server, "after a stop and a crash");
 
     // Another call with the same arguments is carried out, with the result that it has now.
-    let other: Vec<u32> = calls.iter().map(|call| status(&client.ask(call))).collect();
+    let other: Vec<u32> = calls
+        .iter()
+        .map(|call| status(&client.request_reply(call)))
+        .collect();
     let (exist, noent, not_sync) = (17, 2, 10_002);
     let expected = [
         exist, 0, exist, exist, exist, noent, noent, noent, not_sync, exist,

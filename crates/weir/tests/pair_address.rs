@@ -120,7 +120,7 @@ impl World {
     /// run.
     fn is_at(&self, n: usize) {
         until("one node has the addresses", || {
-            let has = |n: usize| MOVING.map(|ip| self.machines[n].has(ip));
+            let has = |n: usize| MOVING.map(|ip| self.machines[n].has_address(ip));
             (has(n) == [true; 2] && has(1 - n) == [false; 2]).then_some(())
         });
     }
@@ -290,7 +290,7 @@ fn the_node_that_serves_has_the_addresses_whatever_becomes_of_the_other() {
     until("the other one has the addresses", || {
         MOVING
             .iter()
-            .all(|ip| world.machines[0].has(ip))
+            .all(|ip| world.machines[0].has_address(ip))
             .then_some(())
     });
     goes_on("without a link");

@@ -124,7 +124,7 @@ fn with_smb(node: &mut Node) -> SocketAddr {
 
 #[test]
 fn what_was_sent_to_a_standby_is_never_carried_out() {
-    let mut world = World::of(|a| {
+    let mut world = World::with_setup(|a| {
         with_smb(a);
     });
     let smb = with_smb(&mut world.b);

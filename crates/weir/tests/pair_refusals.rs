@@ -53,7 +53,7 @@ fn config_of_partner(node: &Node) -> String {
 
 #[test]
 fn a_partner_of_another_version_is_refused_by_name() {
-    let world = World::of(|_| {});
+    let world = World::with_setup(|_| {});
     let aggregate = word(&world.a.shows().unwrap(), "aggregate");
     let greeting = Greeting {
         aggregate: *uuid::Uuid::parse_str(&aggregate).unwrap().as_bytes(),

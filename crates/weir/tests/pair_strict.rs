@@ -12,7 +12,7 @@ use common::api::Api;
 use common::record;
 use pairs::{BLOCK, Client, Node, World, block, until};
 use serde_json::json;
-use weir_testclient::nfs3::{Call, FILE_SYNC, Fh, How, Reply, Sattr, UNSTABLE};
+use weir_testclient::nfs3::{Call, CreateHow3, FILE_SYNC, Fh, Reply, Sattr, UNSTABLE};
 use weir_testclient::{Caller, rpc};
 
 const JUKEBOX: u32 = 10008;
@@ -149,7 +149,7 @@ fn a_strict_volume_changes_on_both_nodes_or_not_at_all() {
     let create_call = Call::Create(
         root.clone(),
         b"new".to_vec(),
-        How::Unchecked(Sattr::mode(0o644)),
+        CreateHow3::Unchecked(Sattr::mode(0o644)),
     );
     let commit = Call::Commit {
         fh: strict.clone(),

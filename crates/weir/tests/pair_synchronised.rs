@@ -18,7 +18,7 @@ use pairs::{Client, Node, World, Writer, does, fill, free_port, refuses, until, 
 /// second node is not started.
 fn pair_with_file(name: &str, blocks: u64) -> (World, Fh) {
     let mut filled = None;
-    let world = World::of(|a| {
+    let world = World::with_setup(|a| {
         a.start();
         a.serves();
         let mut client = Client::connect(a.nfs).unwrap();

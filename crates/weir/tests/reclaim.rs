@@ -7,7 +7,7 @@ mod common;
 use common::Server;
 use common::caller::Caller;
 use weir_testclient::Out;
-use weir_testclient::nfs3::{Call, How, Reply, Sattr};
+use weir_testclient::nfs3::{Call, CreateHow3, Reply, Sattr};
 
 const NLM: (u32, u32) = (100_021, 4);
 
@@ -31,8 +31,11 @@ impl Host {
 
     fn file(&mut self) -> Vec<u8> {
         let root = self.caller.mount("/vol1").unwrap();
-        let how = How::Unchecked(Sattr::default());
-        match self.caller.ask(&Call::Create(root, b"file".into(), how)) {
+        let how = CreateHow3::Unchecked(Sattr::default());
+        match self
+            .caller
+            .request_reply(&Call::Create(root, b"file".into(), how))
+        {
             Reply::Made(Some(file), ..) => file,
             other => panic!("{other:?}"),
         }

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::caller::{Caller, status};
-use common::{Server, ask, closed, null, record, reply, serves, words};
+use common::{Server, closed, exchange_bytes, null, record, reply, serves, words};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version};
 use weir_testclient::In;
-use weir_testclient::nfs3::{Call, FILE_SYNC, How, PROGRAM, Reply, Sattr, UNSTABLE};
+use weir_testclient::nfs3::{Call, CreateHow3, FILE_SYNC, PROGRAM, Reply, Sattr, UNSTABLE};
 
 const TOOWEAK: u32 = 5;
 const BADCRED: u32 = 1;
@@ -126,7 +126,7 @@ fn token(xid: u32) -> Vec<u32> {
 /// Goes over to TLS.
 fn protect(server: &Server, config: &Arc<ClientConfig>) -> std::io::Result<Tls> {
     let mut socket = server.connect();
-    assert_eq!(ask(&mut socket, &probe(1)), token(1));
+    assert_eq!(exchange_bytes(&mut socket, &probe(1)), token(1));
     shake_hands(socket, config)
 }
 
@@ -160,12 +160,12 @@ fn files_are_written_and_read_over_tls() {
     let config = authority.client(None, b"sunrpc");
     let stream = protect(&server, &config).unwrap();
     assert_eq!(stream.conn.alpn_protocol(), Some(&b"sunrpc"[..]));
-    let mut caller = Caller::over(Box::new(stream));
+    let mut caller = Caller::from_stream(Box::new(stream));
     let root = caller.mount("/vol1").unwrap();
 
-    let how = How::Unchecked(Sattr::default());
+    let how = CreateHow3::Unchecked(Sattr::default());
     let create = Call::Create(root.clone(), b"f".into(), how);
-    let Reply::Made(Some(file), ..) = caller.ask(&create) else {
+    let Reply::Made(Some(file), ..) = caller.request_reply(&create) else {
         panic!("no file");
     };
     let write = |number: u32, stable, data| Call::Write {
@@ -201,14 +201,17 @@ fn files_are_written_and_read_over_tls() {
 
     // One record of the largest size, read in pieces.
     let large: Vec<u8> = (0..16).flat_map(block).collect();
-    assert_eq!(status(&caller.ask(&write(0, FILE_SYNC, large.clone()))), 0);
-    match caller.ask(&read(0, 1 << 20)) {
+    assert_eq!(
+        status(&caller.request_reply(&write(0, FILE_SYNC, large.clone()))),
+        0
+    );
+    match caller.request_reply(&read(0, 1 << 20)) {
         Reply::Data { data, .. } => assert!(data == large),
         other => panic!("{other:?}"),
     }
 
     // In the clear the same handle is of no use.
-    let mut clear = Caller::over(Box::new(server.connect()));
+    let mut clear = Caller::from_stream(Box::new(server.connect()));
     assert!(clear.mount("/vol1").is_ok(), "MOUNT shows the handle");
     let xid = clear.post(&Call::Getattr(root));
     assert_eq!(clear.reply(), [xid, 1, 1, 1, TOOWEAK]);
@@ -223,7 +226,7 @@ fn certificates_of_clients_count_if_the_authority_issued_them() {
     let server = authority.serve(data.path(), &["--export-options", "rw,xprtsec=mtls"]);
     let getattr = |own: Option<&Identity>| {
         let stream = protect(&server, &authority.client(own, b"sunrpc"))?;
-        let mut caller = Caller::over(Box::new(stream));
+        let mut caller = Caller::from_stream(Box::new(stream));
         let root = caller.mount("/vol1").unwrap();
         caller.post(&Call::Getattr(root));
         Ok::<_, std::io::Error>(caller.reply()[2..5].to_vec())
@@ -257,7 +260,7 @@ fn what_follows_a_probe_is_tls_or_ends_the_connection() {
     assert!(shake_hands(c, &config).is_err(), "TLS in spite of it");
     // In place of the handshake.
     let mut c = server.connect();
-    assert_eq!(ask(&mut c, &probe(1)), token(1));
+    assert_eq!(exchange_bytes(&mut c, &probe(1)), token(1));
     c.write_all(&null(2)).unwrap();
     let mut rest = Vec::new();
     let _ = c.read_to_end(&mut rest);
@@ -270,7 +273,7 @@ fn what_follows_a_probe_is_tls_or_ends_the_connection() {
         &[0; 5],
     ] {
         let mut c = server.connect();
-        assert_eq!(ask(&mut c, &probe(1)), token(1));
+        assert_eq!(exchange_bytes(&mut c, &probe(1)), token(1));
         c.write_all(garbage).unwrap();
         assert!(closed(&mut c), "{garbage:?}");
     }
@@ -298,7 +301,7 @@ fn what_follows_a_probe_is_tls_or_ends_the_connection() {
     let mut left: Vec<TcpStream> = (0..100)
         .map(|number| {
             let mut c = server.connect();
-            assert_eq!(ask(&mut c, &probe(number)), token(number));
+            assert_eq!(exchange_bytes(&mut c, &probe(number)), token(number));
             let hello = [0x16, 3, 1, 2, 0, 1];
             c.write_all(&hello[..number as usize % hello.len()])
                 .unwrap();

@@ -56,7 +56,7 @@ pub fn faults(root: &Path, files: &[&str]) -> Result<Vec<String>> {
                 }
             }
         }
-        let named = named(&text);
+        let named = document_paths(&text);
         let missing = named.filter(|name| !root.join(name).exists());
         faults.extend(missing.map(|name| format!("{file}: {name} does not exist")));
     }
@@ -110,7 +110,7 @@ fn anchors(text: &str) -> Vec<String> {
 }
 
 /// Returns the paths of documents that a text names: `docs/…` with an ending.
-fn named(text: &str) -> impl Iterator<Item = &str> {
+fn document_paths(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices("docs/").filter_map(|(at, _)| {
         let before = text[..at].chars().next_back();
         if before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '/' | '-' | '_' | '.')) {
@@ -140,7 +140,7 @@ mod tests {
     fn documents_named_in_code_are_found() {
         let text = "see docs/a/b.md. or (docs/c.svg) but not https://x/docs/d.md or docs/*.md";
         assert_eq!(
-            named(text).collect::<Vec<_>>(),
+            document_paths(text).collect::<Vec<_>>(),
             ["docs/a/b.md", "docs/c.svg"]
         );
     }

@@ -10,7 +10,7 @@ pub const INVARIANTS: &str = "docs/internals/invariants.md";
 
 /// The files that the document names, with the test that it names in each, if any:
 /// `vfs/claims/table.rs`, `vfs/tests/a.rs::name`.
-fn named(text: &str) -> Vec<(String, Option<String>)> {
+fn test_references(text: &str) -> Vec<(String, Option<String>)> {
     let quoted = text.split('`').skip(1).step_by(2);
     let one = |name: &str| match name.split_once(".rs::") {
         Some((file, test)) => Some((format!("{file}.rs"), Some(test.to_owned()))),
@@ -24,7 +24,7 @@ pub fn faults(root: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(root.join(INVARIANTS))
         .with_context(|| format!("cannot read {INVARIANTS}"))?;
     let mut faults = Vec::new();
-    for (file, test) in named(&text) {
+    for (file, test) in test_references(&text) {
         let (krate, rest) = file.split_once('/').unwrap_or(("", &file));
         let places = [
             format!("crates/{krate}/src/{rest}"),

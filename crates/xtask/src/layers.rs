@@ -181,7 +181,7 @@ crates/
         }
     }
 
-    fn all(picture: &Picture) -> Vec<Edge> {
+    fn list_edges(picture: &Picture) -> Vec<Edge> {
         let pairs = picture
             .0
             .iter()
@@ -194,7 +194,7 @@ crates/
         let picture = Picture::read(DRAWN).unwrap();
         let packages: Vec<String> = picture.0.keys().cloned().collect();
         assert_eq!(
-            faults(&picture, &all(&picture), &packages),
+            faults(&picture, &list_edges(&picture), &packages),
             Vec::<String>::new()
         );
         for (user, used, tests_only, bad) in [
@@ -210,7 +210,7 @@ crates/
             ("weir-base", "weir-base", true, false),
             ("weir-base", "weir-base", false, true),
         ] {
-            let mut edges = all(&picture);
+            let mut edges = list_edges(&picture);
             edges.push(edge(user, used, tests_only));
             assert_eq!(
                 !faults(&picture, &edges, &packages).is_empty(),
@@ -224,7 +224,7 @@ crates/
     fn the_picture_has_what_there_is_and_no_more() {
         let picture = Picture::read(DRAWN).unwrap();
         let packages: Vec<String> = picture.0.keys().cloned().collect();
-        let mut edges = all(&picture);
+        let mut edges = list_edges(&picture);
         edges.retain(|e| *e != edge("weir-vfs", "weir-store", false));
         assert_eq!(
             faults(&picture, &edges, &packages).len(),
@@ -233,12 +233,12 @@ crates/
         );
         let more = [packages.clone(), vec!["weir-new".to_owned()]].concat();
         assert_eq!(
-            faults(&picture, &all(&picture), &more).len(),
+            faults(&picture, &list_edges(&picture), &more).len(),
             1,
             "a crate that is not drawn"
         );
         assert_eq!(
-            faults(&picture, &all(&picture), &packages[1..]).len(),
+            faults(&picture, &list_edges(&picture), &packages[1..]).len(),
             1,
             "a crate that is gone"
         );

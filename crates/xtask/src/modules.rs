@@ -46,7 +46,7 @@ pub fn drawn(text: &str) -> Vec<Layers> {
 }
 
 impl Layers {
-    fn of(&self, module: &str) -> Option<usize> {
+    fn layer_index(&self, module: &str) -> Option<usize> {
         self.lines
             .iter()
             .position(|line| line.iter().any(|name| name == module))
@@ -76,7 +76,11 @@ impl Layers {
                 faults.push(format!("{MODULES}: {prefix} has no module {name}"));
             }
         }
-        for name in lib.modules.iter().filter(|name| self.of(name).is_none()) {
+        for name in lib
+            .modules
+            .iter()
+            .filter(|name| self.layer_index(name).is_none())
+        {
             faults.push(format!("{MODULES}: {prefix}{name} is in no layer"));
         }
         let inside = files.iter().filter_map(|file| file.strip_prefix(&prefix));
@@ -89,7 +93,7 @@ impl Layers {
             };
             let at = [self.within.as_slice(), &inside].concat();
             for used in lib.uses(&self.within, &at, &source::tokens(&read(file)?)) {
-                if let (Some(from), Some(to)) = (self.of(user), self.of(&used)) {
+                if let (Some(from), Some(to)) = (self.layer_index(user), self.layer_index(&used)) {
                     if to < from {
                         faults.push(format!("{prefix}{file} may not use {used} ({MODULES})"));
                     }
@@ -188,9 +192,9 @@ mod tests {
         let layers = drawn(PICTURE);
         assert_eq!(layers.len(), 1);
         assert_eq!(layers[0].source, "crates/x/src");
-        assert_eq!(layers[0].of("left"), Some(0));
-        assert_eq!(layers[0].of("bottom"), Some(1));
-        assert_eq!(layers[0].of("what"), None);
+        assert_eq!(layers[0].layer_index("left"), Some(0));
+        assert_eq!(layers[0].layer_index("bottom"), Some(1));
+        assert_eq!(layers[0].layer_index("what"), None);
     }
 
     fn faults(file: &str, text: &str) -> Vec<String> {
@@ -242,7 +246,7 @@ mod tests {
         let picture = "```\ncrates/x/src\n  top\n  bottom\n```\n```\ncrates/x/src/top\n  upper  what it does\n  lower\n```\n";
         let [_, inner] = drawn(picture).try_into().unwrap();
         assert_eq!(
-            (&*inner.source, inner.of("lower")),
+            (&*inner.source, inner.layer_index("lower")),
             ("crates/x/src/top", Some(1))
         );
         let root = std::env::temp_dir().join(format!("xtask-{}-folders", std::process::id()));

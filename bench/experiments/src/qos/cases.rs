@@ -41,7 +41,7 @@ pub(super) fn flow(
 }
 
 /// Completions of each flow, and the time in which they count.
-pub(super) struct Measured {
+pub(super) struct Measurement {
     pub(super) flows: Vec<Vec<Done>>,
     pub(super) from: u64,
     pub(super) to: u64,
@@ -71,7 +71,7 @@ pub(super) fn measure(
     flows: &[Flow],
     warm: f64,
     seconds: f64,
-) -> Result<Measured, BenchError> {
+) -> Result<Measurement, BenchError> {
     let running = load::start(run.server.nfs, flows)?;
     sleep(warm);
     let before = processors();
@@ -80,7 +80,7 @@ pub(super) fn measure(
     let to = clock::now_ns();
     let after = processors();
     let flows = running.finish()?;
-    Ok(Measured {
+    Ok(Measurement {
         flows,
         from,
         to,
@@ -88,7 +88,7 @@ pub(super) fn measure(
     })
 }
 
-impl Measured {
+impl Measurement {
     pub(super) fn rate(&self, flow: usize, unit: Unit) -> f64 {
         let done = self.flows.get(flow).map_or(&[][..], Vec::as_slice);
         rate(done, unit, self.from, self.to)
@@ -101,14 +101,14 @@ impl Measured {
 }
 
 /// All cases of this module.
-pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
+pub(super) fn run_cases(run: &mut Run) -> Result<(), BenchError> {
     run.server.pools()?;
     for id in ["a", "b"] {
         run.server.make_free(id, 1024)?;
     }
     let a = run.server.volume("a", 64 << 20)?;
     let b = run.server.volume("b", 64 << 20)?;
-    grid::all(run)?;
+    grid::run_grid(run)?;
     if run.wants("change") {
         changes(run, &a)?;
     }
@@ -119,14 +119,14 @@ pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
         clients(run, &a)?;
     }
     if run.wants("neighbour") {
-        neighbour::all(run, &a, &b)?;
+        neighbour::run_cases(run, &a, &b)?;
         neighbour_on_one_connection(run, &a, &b)?;
     }
     if run.wants("metadata") {
         metadata(run, &a)?;
     }
     if run.wants("overhead") && !run.timing.quick {
-        overhead::all(run, &a)?;
+        overhead::run_cases(run, &a)?;
     }
     Ok(())
 }
@@ -186,7 +186,7 @@ fn changes(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
                 error * 100.0,
                 most / MIB
             ),
-            verdict: Verdict::of(good),
+            verdict: Verdict::from_met(good),
             data: json!({"limit": limit, "achieved": settled, "densest_250ms": most, "bound_250ms": bound, "api_ms": took}),
         });
     }
@@ -226,7 +226,7 @@ fn shares(run: &mut Run, case: &str, target: &str, rates: &[f64], weights: &[f64
             worst * 100.0,
             sum / MIB
         ),
-        verdict: Verdict::of(worst <= 0.02 * run.timing.margin),
+        verdict: Verdict::from_met(worst <= 0.02 * run.timing.margin),
         data: json!({"rates": rates, "off": off}),
     });
 }
@@ -312,7 +312,7 @@ fn compared(
             median(one.clone()),
             median(two.clone())
         ),
-        verdict: Verdict::of(ratio <= most * run.timing.margin),
+        verdict: Verdict::from_met(ratio <= most * run.timing.margin),
         data: json!({"without_us": one, "with_us": two, "ratios": ratios}),
     });
     Ok(())

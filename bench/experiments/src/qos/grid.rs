@@ -51,7 +51,7 @@ impl Cell {
         self.limit / self.request()
     }
 
-    fn shown(&self, value: f64) -> String {
+    fn format_value(&self, value: f64) -> String {
         match self.unit {
             Unit::Bytes => format!("{:.2} MiB/s", value / MIB),
             Unit::Ops => format!("{value:.2} /s"),
@@ -125,7 +125,7 @@ fn shape(block: u32) -> (u32, u32) {
 }
 
 /// All cases of the grid.
-pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
+pub(super) fn run_grid(run: &mut Run) -> Result<(), BenchError> {
     let cells = cells(run);
     if cells.is_empty() {
         return Ok(());
@@ -161,10 +161,10 @@ pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
             }
         };
         if requests < cell.requests() * 1.05 {
-            let offered = cell.shown(requests * cell.request());
+            let offered = cell.format_value(requests * cell.request());
             run.row(Row {
                 case: cell.name.clone(),
-                target: format!("{} ± 1 %", cell.shown(cell.limit)),
+                target: format!("{} ± 1 %", cell.format_value(cell.limit)),
                 achieved: format!("the load offers {offered} without limits"),
                 verdict: Verdict::NotOffered,
                 data: json!({"limit": cell.limit, "offered": requests * cell.request()}),
@@ -249,16 +249,16 @@ fn told(
     let (smooth, least) = (variation(tenths), least_variation(cell));
     run.row(Row {
         case: cell.name.clone(),
-        target: format!("{} ± {:.0} %", cell.shown(cell.limit), run.timing.margin),
+        target: format!("{} ± {:.0} %", cell.format_value(cell.limit), run.timing.margin),
         achieved: format!(
             "{} ({:+.2} %); any {seconds:.0} s within {:.2} %; 100 ms windows σ {:.1} % (whole requests: {:.1} %)",
-            cell.shown(achieved),
+            cell.format_value(achieved),
             error * 100.0,
             bound * 100.0,
             smooth * 100.0,
             least * 100.0
         ),
-        verdict: Verdict::of(error.abs() <= 0.01 * run.timing.margin),
+        verdict: Verdict::from_met(error.abs() <= 0.01 * run.timing.margin),
         data: json!({"limit": cell.limit, "achieved": achieved, "seconds": seconds, "error": error, "bound": bound,
             "abreast": beside.abreast, "machine_busy": beside.busy, "sigma_100ms": smooth, "sigma_of_whole_requests": least,
             "windows_100ms": tenths, "p99_us": p99}),

@@ -122,17 +122,17 @@ pub struct Done {
 }
 
 /// Completions by the number of their flow.
-type Completed = Vec<(usize, Vec<Done>)>;
+type FlowCompletions = Vec<(usize, Vec<Done>)>;
 
 /// A running load. Dropping it ends it.
-pub struct Running {
-    stop: std::sync::Arc<Shared>,
-    threads: Vec<std::thread::JoinHandle<Result<Completed, BenchError>>>,
+pub struct RunningLoad {
+    stop: std::sync::Arc<LoadState>,
+    threads: Vec<std::thread::JoinHandle<Result<FlowCompletions, BenchError>>>,
     flows: usize,
 }
 
 #[derive(Default)]
-struct Shared {
+struct LoadState {
     stop: AtomicBool,
     names: AtomicU64,
 }
@@ -140,10 +140,10 @@ struct Shared {
 /// Starts flows against the server at `addr`. When this returns, every flow has sent as much as it
 /// could at first: what a thousand connections have to make and send takes a second, in which
 /// replies would gather unseen.
-pub fn start(addr: SocketAddr, flows: &[Flow]) -> Result<Running, BenchError> {
-    let shared = std::sync::Arc::new(Shared::default());
+pub fn start(addr: SocketAddr, flows: &[Flow]) -> Result<RunningLoad, BenchError> {
+    let shared = std::sync::Arc::new(LoadState::default());
     shared.names.store(clock::now_ns(), Ordering::Relaxed);
-    let mut running = Running {
+    let mut running = RunningLoad {
         stop: std::sync::Arc::clone(&shared),
         threads: Vec::new(),
         flows: flows.len(),
@@ -189,7 +189,7 @@ pub fn start(addr: SocketAddr, flows: &[Flow]) -> Result<Running, BenchError> {
     Ok(running)
 }
 
-impl Running {
+impl RunningLoad {
     /// Ends the load; the completions of each flow, in the order of time.
     pub fn finish(mut self) -> Result<Vec<Vec<Done>>, BenchError> {
         self.stop.stop.store(true, Ordering::Relaxed);
@@ -208,7 +208,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningLoad {
     fn drop(&mut self) {
         self.stop.stop.store(true, Ordering::Relaxed);
     }
@@ -289,7 +289,7 @@ impl Connection {
         flow: &Flow,
         calls: &Calls,
         region: &[u8],
-        shared: &Shared,
+        shared: &LoadState,
         now: u64,
     ) {
         self.sequence = self.sequence.wrapping_add(1);
@@ -398,9 +398,9 @@ impl Connection {
 fn run(
     flows: Vec<(usize, Flow)>,
     mut connections: Vec<Connection>,
-    shared: &Shared,
+    shared: &LoadState,
     begun: mpsc::Sender<()>,
-) -> Result<Completed, BenchError> {
+) -> Result<FlowCompletions, BenchError> {
     let mut begun = Some(begun);
     let calls = Calls::new(Some(&Credential { uid: 0, gid: 0 }));
     let region: Vec<u8> = (0..1 << 20)

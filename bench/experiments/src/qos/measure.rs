@@ -16,7 +16,7 @@ pub enum Unit {
 
 impl Unit {
     /// Returns how much a completion counts.
-    pub fn of(self, done: &Done) -> u64 {
+    pub fn amount(self, done: &Done) -> u64 {
         match self {
             Unit::Bytes => u64::from(done.bytes),
             Unit::Ops => 1,
@@ -50,7 +50,7 @@ pub fn rate(done: &[Done], unit: Unit, from: u64, to: u64) -> f64 {
     let sum: u64 = inside
         .iter()
         .filter(|d| d.at > first.at)
-        .map(|d| unit.of(d))
+        .map(|d| unit.amount(d))
         .sum();
     sum as f64 * SECOND as f64 / (last.at - first.at).max(1) as f64
 }
@@ -61,7 +61,7 @@ pub fn windows(done: &[Done], unit: Unit, from: u64, to: u64, window: u64) -> Ve
     let mut sums = vec![0; count as usize];
     for d in within(done, from, from + count * window) {
         if let Some(sum) = sums.get_mut(((d.at - from) / window) as usize) {
-            *sum += unit.of(d);
+            *sum += unit.amount(d);
         }
     }
     sums
@@ -72,12 +72,12 @@ pub fn densest(done: &[Done], unit: Unit, from: u64, to: u64, window: u64) -> u6
     let inside = within(done, from, to);
     let (mut most, mut sum, mut start) = (0, 0, 0);
     for (end, d) in inside.iter().enumerate() {
-        sum += unit.of(d);
+        sum += unit.amount(d);
         while let Some(first) = inside
             .get(start)
             .filter(|first| start < end && d.at - first.at >= window)
         {
-            sum -= unit.of(first);
+            sum -= unit.amount(first);
             start += 1;
         }
         most = most.max(sum);

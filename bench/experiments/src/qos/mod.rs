@@ -80,8 +80,8 @@ pub fn qos(args: &QosArgs) -> Result<bool, BenchError> {
         changes: Vec::new(),
         asked: Only::new(&args.only),
     };
-    cases::all(&mut run)?;
-    scale::all(&mut run)?;
+    cases::run_cases(&mut run)?;
+    scale::run_cases(&mut run)?;
     run.asked.found(run.rows.is_empty())?;
     if let Some(out) = &args.out {
         write(&run, out)?;

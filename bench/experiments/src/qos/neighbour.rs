@@ -80,7 +80,7 @@ struct Quantile {
 }
 
 impl Quantile {
-    fn of(pairs: &[(&Latencies, &Latencies)]) -> Quantile {
+    fn from_pairs(pairs: &[(&Latencies, &Latencies)]) -> Quantile {
         let sides = Quantile::sides(pairs.iter());
         Quantile {
             sides,
@@ -128,7 +128,7 @@ impl std::fmt::Display for Quantile {
 }
 
 /// Beside writes, beside the same without a limit, and beside reads.
-pub(super) fn all(run: &mut Run, a: &Volume, b: &Volume) -> Result<(), BenchError> {
+pub(super) fn run_cases(run: &mut Run, a: &Volume, b: &Volume) -> Result<(), BenchError> {
     let neighbour = flow(b, 3, Kind::Read, 4096, 2, 1);
     let plan = plan(&run.timing);
     for (kind, paced) in [
@@ -152,8 +152,8 @@ pub(super) fn all(run: &mut Run, a: &Volume, b: &Volume) -> Result<(), BenchErro
         } = beside(run, &neighbour, &throttled, plan)?;
         let of = |(from, to), _| latencies(within(&done, from, to));
         let turns: Vec<Turn<Latencies>> = turns.into_iter().map(|turn| turn.map(of)).collect();
-        let result = Quantile::of(&turns::unlike(&turns));
-        let same = Quantile::of(&turns::alike(&turns));
+        let result = Quantile::from_pairs(&turns::unlike(&turns));
+        let same = Quantile::from_pairs(&turns::alike(&turns));
         let [beside, alone] = result.sides;
         let each = |on: bool| -> Vec<f64> {
             let kind = turns.iter().filter(|turn| turn.on == on);
@@ -175,7 +175,7 @@ pub(super) fn all(run: &mut Run, a: &Volume, b: &Volume) -> Result<(), BenchErro
                 plan.pairs
             ),
             verdict: match paced {
-                false => Verdict::of(result.ratio <= MOST * run.timing.margin),
+                false => Verdict::from_met(result.ratio <= MOST * run.timing.margin),
                 true => Verdict::Stated,
             },
             data: json!({
@@ -212,7 +212,7 @@ fn beside(
     let mut other = None;
     let switch = |on: bool| {
         if let Some(running) = other.take() {
-            load::Running::finish(running)?;
+            load::RunningLoad::finish(running)?;
         }
         if on {
             other = Some(load::start(run.server.nfs, throttled)?);
@@ -257,12 +257,12 @@ mod tests {
             });
             latencies(&some.collect::<Vec<_>>())
         });
-        let result = Quantile::of(&turns::unlike(&turns));
+        let result = Quantile::from_pairs(&turns::unlike(&turns));
         assert!((result.ratio - 1.1).abs() < 0.02, "{result}");
         let [from, to] = result.interval;
         assert!(from < result.ratio && result.ratio < to, "{result}");
         assert!(from > 1.05 && to < 1.15, "{result}");
-        let same = Quantile::of(&turns::alike(&turns));
+        let same = Quantile::from_pairs(&turns::alike(&turns));
         assert!(same.interval[0] < 1.0 && same.interval[1] > 1.0, "{same}");
         assert!((same.ratio - 1.0).abs() < 0.03, "{same}");
     }

@@ -43,7 +43,7 @@ struct Ratio {
 
 impl Ratio {
     /// Returns the ratio of the two of each pair in one quantity.
-    fn of(pairs: &[(&Pace, &Pace)], what: fn(&Pace) -> f64) -> Ratio {
+    fn from_pairs(pairs: &[(&Pace, &Pace)], what: fn(&Pace) -> f64) -> Ratio {
         let ratio = |(a, b): &(&Pace, &Pace)| what(a) / what(b).max(1e-9);
         let all: Vec<f64> = pairs.iter().map(ratio).collect();
         Ratio {
@@ -62,7 +62,7 @@ impl std::fmt::Display for Ratio {
 }
 
 /// Limits that do not bind against none.
-pub(super) fn all(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
+pub(super) fn run_cases(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
     // As much as a volume of its level can be given.
     let huge = Limit::Bytes(4608 << 20);
     for (block, unit, name) in [
@@ -84,9 +84,9 @@ pub(super) fn all(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
         };
         let turns: Vec<Turn<Pace>> = taken.into_iter().map(|turn| turn.map(pace)).collect();
         let pairs = turns::unlike(&turns);
-        let speed = Ratio::of(&pairs, |pace| pace.speed);
-        let cost = Ratio::of(&pairs, |pace| pace.cost);
-        let same = Ratio::of(&turns::alike(&turns), |pace| pace.speed);
+        let speed = Ratio::from_pairs(&pairs, |pace| pace.speed);
+        let cost = Ratio::from_pairs(&pairs, |pace| pace.cost);
+        let same = Ratio::from_pairs(&turns::alike(&turns), |pace| pace.speed);
         let of = |limited: bool, what: fn(&Pace) -> f64| -> Vec<f64> {
             let kind = turns.iter().filter(|turn| turn.on == limited);
             kind.map(|turn| what(&turn.of)).collect()
@@ -98,7 +98,7 @@ pub(super) fn all(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
                 "{speed}, median of {} pairs with its 95 % interval; turns alike {same}; processor time of a request {cost}",
                 PLAN.pairs
             ),
-            verdict: Verdict::of(speed.median >= 0.98),
+            verdict: Verdict::from_met(speed.median >= 0.98),
             data: json!({
                 "off": of(false, |pace| pace.speed), "on": of(true, |pace| pace.speed),
                 "off_ns": of(false, |pace| pace.cost), "on_ns": of(true, |pace| pace.cost),
@@ -132,10 +132,10 @@ mod tests {
                 cost: 1.0 / speed,
             }
         });
-        let speed = Ratio::of(&turns::unlike(&turns), |pace| pace.speed);
+        let speed = Ratio::from_pairs(&turns::unlike(&turns), |pace| pace.speed);
         assert!((speed.median - 0.9).abs() < 0.002, "{speed}");
         assert!(speed.middle[0] > 0.89 && speed.middle[1] < 0.91, "{speed}");
-        let same = Ratio::of(&turns::alike(&turns), |pace| pace.speed);
+        let same = Ratio::from_pairs(&turns::alike(&turns), |pace| pace.speed);
         assert!((same.median - 1.0).abs() < 0.003, "{same}");
         assert_eq!(speed.all.len(), PLAN.pairs);
     }

@@ -32,7 +32,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// Returns the verdict on a case that has a target.
-    pub(crate) fn of(met: bool) -> Verdict {
+    pub(crate) fn from_met(met: bool) -> Verdict {
         match met {
             true => Verdict::Met,
             false => Verdict::Missed,

@@ -11,7 +11,7 @@ use weir_bench::clock;
 use weir_bench::error::BenchError;
 
 /// All cases of this module.
-pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
+pub(super) fn run_cases(run: &mut Run) -> Result<(), BenchError> {
     if run.wants("writers") {
         writers(run)?;
     }
@@ -66,7 +66,7 @@ fn writers(run: &mut Run) -> Result<(), BenchError> {
         case: format!("writers: {} throttled writers of 1 MiB", connections * u32::from(clients)),
         target: format!("held ≤ {:.0} MiB; 16 MiB/s come through; a neighbour is served", limit / MIB),
         achieved: format!("{:.1} MiB held, {:.0} MiB resident; {achieved:.2} of 16 MiB/s; neighbour p99 {p99:.0} µs", held / MIB, resident as f64 / MIB),
-        verdict: Verdict::of(held <= limit && served > 100 && (achieved / 16.0 - 1.0).abs() < 0.02 * run.timing.margin),
+        verdict: Verdict::from_met(held <= limit && served > 100 && (achieved / 16.0 - 1.0).abs() < 0.02 * run.timing.margin),
         data: json!({"held": held, "limit": limit, "resident": resident, "achieved_mibps": achieved, "by_metrics_mibps": said, "neighbour_p99_us": p99, "neighbour_reads": served}),
     });
     // All connections are gone: so is what they held.

@@ -1,7 +1,7 @@
 //! The experiment's cases, in its order, and those that measure more.
 
 use super::copy::Plain;
-use super::pair::{Begun, SVM, Transfer, does};
+use super::pair::{RunningTransfer, SVM, Transfer, does};
 use super::{Line, MIB, Run};
 use crate::qos::Verdict;
 use crate::qos::measure::median;
@@ -80,7 +80,7 @@ impl Run {
     /// Samples until all transfers have ended well.
     fn all_end(
         &self,
-        mut running: Vec<Begun>,
+        mut running: Vec<RunningTransfer>,
         samples: &mut Samples,
     ) -> Result<Vec<Transfer>, BenchError> {
         let mut ended = Vec::new();
@@ -113,7 +113,7 @@ impl Run {
     }
 
     /// The verdict on rates, MB/s, that are to be `limit`.
-    fn held(&self, rates: &[f64], limit: f64, binds: &str, transfers: &[Transfer]) -> Held {
+    fn held(&self, rates: &[f64], limit: f64, binds: &str, transfers: &[Transfer]) -> RateCheck {
         let off = |rate: f64| (rate / limit - 1.0) * 100.0;
         let within = |rate: &f64| off(*rate).abs() <= TOLERANCE * 100.0 * self.margin;
         let told = transfers
@@ -123,13 +123,13 @@ impl Run {
             .iter()
             .map(|rate| format!("{rate:.3} MB/s ({:+.2} %)", off(*rate)))
             .collect();
-        Held {
+        RateCheck {
             target: format!("{limit:.0} MB/s ± 1 %"),
             achieved: match told {
                 true => format!("{}; told: {binds}", shown.join(", ")),
                 false => format!("{}; {binds} was not told to bind", shown.join(", ")),
             },
-            verdict: Verdict::of(rates.iter().all(within) && told),
+            verdict: Verdict::from_met(rates.iter().all(within) && told),
         }
     }
 
@@ -159,13 +159,13 @@ impl Run {
     }
 }
 
-struct Held {
+struct RateCheck {
     target: String,
     achieved: String,
     verdict: Verdict,
 }
 
-impl Held {
+impl RateCheck {
     fn line(self, case: &str, seed: &str, transfers: Vec<Transfer>, data: Value) -> Line {
         Line {
             case: case.to_owned(),
@@ -186,7 +186,7 @@ fn rates(transfers: &[Transfer]) -> Vec<f64> {
 type Case = fn(&mut Run) -> Result<(), BenchError>;
 
 /// All cases of the experiment.
-pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
+pub(super) fn run_cases(run: &mut Run) -> Result<(), BenchError> {
     let cases: [(&str, Case); 10] = [
         ("unlimited", unlimited),
         ("relationship", relationship),
@@ -235,7 +235,7 @@ fn unlimited(run: &mut Run) -> Result<(), BenchError> {
         transfers,
         target: format!("≥ {SPEED} of a plain copy"),
         achieved: format!("{ratio:.2}: {speed:.0} of {copy:.0} MB/s, setup to end"),
-        verdict: Verdict::of(ratio >= SPEED / run.margin),
+        verdict: Verdict::from_met(ratio >= SPEED / run.margin),
         data: json!({"copies_mbps": copies, "transfers_mbps": speeds, "ratio": ratio}),
     });
     Ok(())
@@ -271,7 +271,7 @@ fn another(run: &mut Run) -> Result<(), BenchError> {
         transfers,
         target: "not limited".to_owned(),
         achieved: format!("{rate:.0} MB/s"),
-        verdict: Verdict::of(rate > 16.0),
+        verdict: Verdict::from_met(rate > 16.0),
         data: Value::Null,
     });
     Ok(())
@@ -349,7 +349,7 @@ fn one(run: &mut Run) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn both(run: &mut Run) -> Result<Vec<Begun>, BenchError> {
+fn both(run: &mut Run) -> Result<Vec<RunningTransfer>, BenchError> {
     run.write(run.size)?;
     run.daily()?;
     run.pair.global(true, Some(4096))?;
@@ -426,7 +426,7 @@ fn lifted(run: &mut Run) -> Result<(), BenchError> {
             "{ms:.0} ms after it was asked for ({:.0} ms until it was answered)",
             (answered - asked) as f64 / 1e6
         ),
-        verdict: Verdict::of(ms <= ACTS_MS * run.margin),
+        verdict: Verdict::from_met(ms <= ACTS_MS * run.margin),
         data: json!({"acts_ms": acts, "asked_to_answered_ms": (answered - asked) as f64 / 1e6, "sample_ms": SAMPLE.as_millis()}),
     });
     Ok(())
@@ -472,7 +472,7 @@ fn lowered(run: &mut Run) -> Result<(), BenchError> {
         transfers,
         target: format!("acts within {ACTS_MS:.0} ms"),
         achieved: format!("{ms:.0} ms after it was asked for"),
-        verdict: Verdict::of(ms <= ACTS_MS * run.margin),
+        verdict: Verdict::from_met(ms <= ACTS_MS * run.margin),
         data: json!({"acts_ms": ms, "sample_ms": SAMPLE.as_millis()}),
     });
     Ok(())

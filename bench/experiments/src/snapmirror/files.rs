@@ -107,7 +107,7 @@ pub(super) fn update(run: &mut Run) -> Result<(), BenchError> {
             "{slowest:.2} s at most from request to end; all of them took {whole:.1} s, {:.0} MB",
             first.logical as f64 / MIB
         ),
-        verdict: Verdict::of(slowest <= MOST * run.margin),
+        verdict: Verdict::from_met(slowest <= MOST * run.margin),
         data: json!({"first": first}),
         transfers,
     });

@@ -139,7 +139,7 @@ pub fn snapmirror(args: &SnapmirrorArgs) -> Result<bool, BenchError> {
         snapshots: 0,
     };
     let facts = weir_bench::lab::facts::machine();
-    cases::all(&mut run)?;
+    cases::run_cases(&mut run)?;
     if run.wants("files") {
         files::update(&mut run)?;
     }

@@ -48,7 +48,7 @@ pub(super) struct Transfer {
 }
 
 /// Names by which a running transfer is waited for.
-pub(super) struct Begun {
+pub(super) struct RunningTransfer {
     to: String,
     began: u64,
     path: String,
@@ -144,7 +144,12 @@ impl Pair {
     }
 
     /// Begins a transfer to the volume `to`.
-    pub(super) fn begin(&self, verb: &str, to: &str, more: &str) -> Result<Begun, BenchError> {
+    pub(super) fn begin(
+        &self,
+        verb: &str,
+        to: &str,
+        more: &str,
+    ) -> Result<RunningTransfer, BenchError> {
         let began = clock::now_ns();
         does(
             &self.destination,
@@ -158,7 +163,7 @@ impl Pair {
         let transfer = one.get("transfer").map(|t| word(t, "uuid").to_owned());
         let transfer = transfer.filter(|uuid| !uuid.is_empty());
         let transfer = transfer.ok_or_else(|| refused(&path, &format!("no transfer: {found}")))?;
-        Ok(Begun {
+        Ok(RunningTransfer {
             to: to.to_owned(),
             began,
             path: format!(
@@ -172,7 +177,7 @@ impl Pair {
     }
 
     /// Polls a transfer; returns its result once it has ended.
-    pub(super) fn look(&self, begun: &mut Begun) -> Result<Option<Transfer>, BenchError> {
+    pub(super) fn look(&self, begun: &mut RunningTransfer) -> Result<Option<Transfer>, BenchError> {
         let now = get(&self.destination, &begun.path)?;
         let state = word(&now, "state");
         let limit = word(&now, "limited_by");
@@ -206,7 +211,7 @@ impl Pair {
     }
 
     /// Waits for a transfer's end, good or bad.
-    pub(super) fn ends(&self, mut begun: Begun) -> Result<Transfer, BenchError> {
+    pub(super) fn ends(&self, mut begun: RunningTransfer) -> Result<Transfer, BenchError> {
         loop {
             if let Some(transfer) = self.look(&mut begun)? {
                 return Ok(transfer);
@@ -218,7 +223,7 @@ impl Pair {
     }
 
     /// Waits for its good end.
-    pub(super) fn succeeds(&self, begun: Begun) -> Result<Transfer, BenchError> {
+    pub(super) fn succeeds(&self, begun: RunningTransfer) -> Result<Transfer, BenchError> {
         let what = begun.to.clone();
         let transfer = self.ends(begun)?;
         match transfer.state.as_str() {

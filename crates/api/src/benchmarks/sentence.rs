@@ -18,7 +18,7 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    pub fn of(ratios: impl Iterator<Item = f64>) -> Option<Reach> {
+    pub fn from_ratios(ratios: impl Iterator<Item = f64>) -> Option<Reach> {
         let none = Reach {
             figures: 0,
             reached: 0,

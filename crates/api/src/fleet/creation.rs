@@ -1,8 +1,8 @@
 //! New resources: their aggregate, and that no other aggregate has one of the same name.
 
 use super::plan::{Creation, LABEL, Site};
-use super::send::{Passed, unavailable};
-use super::{Fleet, Room};
+use super::send::{ForwardedRequest, unavailable};
+use super::{AggregateSpace, Fleet};
 use crate::error::{ApiError, ApiResult};
 use axum::response::Response;
 use futures_util::StreamExt as _;
@@ -19,7 +19,7 @@ impl Fleet {
     pub(super) async fn create(
         &self,
         creation: &Creation,
-        passed: &Passed<'_>,
+        passed: &ForwardedRequest<'_>,
     ) -> ApiResult<Response> {
         let name = creation.name.as_str();
         let reserved = self.members.reserve(name).await;
@@ -52,7 +52,7 @@ impl Fleet {
     }
 
     /// Returns the aggregate of a new resource.
-    async fn site(&self, site: &Site, passed: &Passed<'_>) -> ApiResult<String> {
+    async fn site(&self, site: &Site, passed: &ForwardedRequest<'_>) -> ApiResult<String> {
         let all = self.members.aggregates();
         match site {
             Site::In(aggregate) => match all.contains(aggregate) {
@@ -92,13 +92,13 @@ impl Fleet {
     }
 
     /// Returns the space of the aggregates that answer.
-    async fn rooms(&self, passed: &Passed<'_>) -> ApiResult<Vec<Room>> {
+    async fn rooms(&self, passed: &ForwardedRequest<'_>) -> ApiResult<Vec<AggregateSpace>> {
         let question = passed.question("/v1/server");
         let all = self.members.aggregates();
         let asked = all.into_iter().map(|aggregate| {
             let question = &question;
             async move {
-                let answer = self.ask(&aggregate, question).await;
+                let answer = self.query_aggregate(&aggregate, question).await;
                 (aggregate, answer)
             }
         });
@@ -124,11 +124,11 @@ impl Fleet {
 }
 
 /// Reads the space of an aggregate from a server's description.
-fn room(aggregate: String, body: &[u8]) -> Option<Room> {
+fn room(aggregate: String, body: &[u8]) -> Option<AggregateSpace> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let space = body.get("aggregate")?;
     let number = |name: &str| space.get(name).and_then(Value::as_u64);
-    Some(Room {
+    Some(AggregateSpace {
         aggregate,
         free: number("freeBytes")?,
         used: number("usedBytes")?,

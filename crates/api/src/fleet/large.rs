@@ -5,12 +5,12 @@
 //! together, and changes go to all of them.
 
 use super::plan::{Creation, Site};
-use super::send::Passed;
-use super::{Asked, Fleet, WAIT_STEP, ok};
+use super::send::ForwardedRequest;
+use super::{Fleet, FleetRequest, WAIT_STEP, ok};
 use crate::error::{ApiError, ApiResult};
 use crate::json::Object;
 use crate::query::Query;
-use crate::route::{Action, Kind, Matched};
+use crate::route::{Action, Kind, RouteMatch};
 use axum::body::{Body, Bytes};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
@@ -38,7 +38,7 @@ pub(super) enum OfAll {
 
 impl OfAll {
     /// Returns the request, if it is of this kind.
-    pub(super) fn of(matched: &Matched) -> Option<OfAll> {
+    pub(super) fn from_match(matched: &RouteMatch) -> Option<OfAll> {
         match matched.route.action {
             Action::Get(Kind::Volume) => Some(OfAll::Get),
             Action::Update(Kind::Volume) => Some(OfAll::Update),
@@ -73,7 +73,7 @@ impl Fleet {
         first: &str,
         creation: &Creation,
         body: &Object,
-        passed: &Passed<'_>,
+        passed: &ForwardedRequest<'_>,
     ) -> ApiResult<Option<Response>> {
         let parts = self.parts(first, creation, body, passed).await?;
         if parts.len() < 2 {
@@ -86,7 +86,7 @@ impl Fleet {
         let mut made: Vec<String> = Vec::new();
         // The constituent with the root is the last, so that its operation ends with all of them.
         for (part, body) in parts.iter().zip(bodies).rev() {
-            let request = Passed {
+            let request = ForwardedRequest {
                 body,
                 ..passed.clone()
             };
@@ -122,7 +122,7 @@ impl Fleet {
         first: &str,
         creation: &Creation,
         body: &Object,
-        passed: &Passed<'_>,
+        passed: &ForwardedRequest<'_>,
     ) -> ApiResult<Vec<Part>> {
         let Site::With(_, named) = &creation.site else {
             return Ok(Vec::new());
@@ -183,7 +183,7 @@ impl Fleet {
         &self,
         aggregate: &str,
         reply: Response,
-        passed: &Passed<'_>,
+        passed: &ForwardedRequest<'_>,
     ) -> ApiResult<Option<Response>> {
         let (_, bytes, held) = self.read(reply).await?;
         let mut operation: Value = serde_json::from_slice(&bytes).unwrap_or_default();
@@ -191,7 +191,9 @@ impl Fleet {
         let target = format!("/v1/{}", text(&operation, "name"));
         while operation.get("done").and_then(Value::as_bool) != Some(true) {
             tokio::time::sleep(WAIT_STEP).await;
-            let (status, bytes, _held) = self.ask(aggregate, &passed.question(&target)).await?;
+            let (status, bytes, _held) = self
+                .query_aggregate(aggregate, &passed.question(&target))
+                .await?;
             if status != StatusCode::OK {
                 break;
             }
@@ -201,10 +203,10 @@ impl Fleet {
     }
 
     /// Deletes the constituents that were made of a large volume that cannot be made whole.
-    async fn undo(&self, name: &str, made: &[String], passed: &Passed<'_>) {
+    async fn undo(&self, name: &str, made: &[String], passed: &ForwardedRequest<'_>) {
         let target = format!("/v1/{name}?force=true");
         for aggregate in made {
-            let request = Passed {
+            let request = ForwardedRequest {
                 method: Method::DELETE,
                 target: &target,
                 body: Bytes::new(),
@@ -224,7 +226,7 @@ impl Fleet {
         &self,
         what: OfAll,
         name: &str,
-        asked: &Asked<'_>,
+        asked: &FleetRequest<'_>,
         query: &Query,
     ) -> ApiResult<Response> {
         let target = asked.target();
@@ -257,7 +259,7 @@ impl Fleet {
             return Err(e);
         }
         let request = match what {
-            OfAll::Update => Passed {
+            OfAll::Update => ForwardedRequest {
                 body: divided(&asked.body, parts.len(), query),
                 ..passed.clone()
             },
@@ -275,7 +277,11 @@ impl Fleet {
     }
 
     /// Returns a large volume, put together from its constituents.
-    async fn whole_volume(&self, target: &str, passed: &Passed<'_>) -> ApiResult<Response> {
+    async fn whole_volume(
+        &self,
+        target: &str,
+        passed: &ForwardedRequest<'_>,
+    ) -> ApiResult<Response> {
         let replies = self.ask_all(&passed.question(target)).await;
         let volumes = replies.good.into_iter().map(|(_, volume)| volume);
         let mut merged = merged(volumes.collect());

@@ -5,14 +5,14 @@
 //! they return, in the list's order, are the page: a server that has more than it returned has
 //! none that would come before the last of them.
 
-use super::send::Passed;
-use super::{Asked, Fleet, large, ok};
+use super::send::ForwardedRequest;
+use super::{Fleet, FleetRequest, large, ok};
 use crate::app;
 use crate::error::{ApiError, ApiResult};
 use crate::live;
 use crate::page::{ListParams, ListQuery};
 use crate::query::Query;
-use crate::route::{Matched, name_of};
+use crate::route::{RouteMatch, name_of};
 use crate::schema::Message;
 use crate::words::Language;
 use axum::body::Bytes;
@@ -40,13 +40,13 @@ pub(super) struct Replies<'a> {
 
 impl Fleet {
     /// Asks all aggregates. Replies are in the order of the aggregates.
-    pub(super) async fn ask_all(&self, question: &Passed<'_>) -> Replies<'_> {
+    pub(super) async fn ask_all(&self, question: &ForwardedRequest<'_>) -> Replies<'_> {
         let asked = self
             .members
             .aggregates()
             .into_iter()
             .map(|aggregate| async {
-                let answer = self.ask(&aggregate, question).await;
+                let answer = self.query_aggregate(&aggregate, question).await;
                 (aggregate, answer)
             });
         let mut asked = futures_util::stream::iter(asked).buffered(MAX_CLUSTER_ASKED);
@@ -82,8 +82,8 @@ impl Fleet {
     /// Returns a page of the resources of all aggregates.
     pub(super) async fn list(
         &self,
-        asked: &Asked<'_>,
-        matched: &Matched,
+        asked: &FleetRequest<'_>,
+        matched: &RouteMatch,
         query: &Query,
         (message, collection): (&'static Message, &'static str),
     ) -> ApiResult<Response> {
@@ -137,7 +137,7 @@ impl Fleet {
     }
 
     /// Returns the locations of all aggregates.
-    pub(super) async fn locations(&self, passed: &Passed<'_>) -> ApiResult<Response> {
+    pub(super) async fn locations(&self, passed: &ForwardedRequest<'_>) -> ApiResult<Response> {
         let replies = self.ask_all(passed).await;
         if let (true, Some(e)) = (replies.good.is_empty(), replies.why) {
             return Err(e);
@@ -155,12 +155,14 @@ impl Fleet {
     }
 
     /// Returns the conditions of the cluster, and those of all its aggregates.
-    pub(super) async fn conditions(&self, passed: &Passed<'_>) -> ApiResult<Response> {
+    pub(super) async fn conditions(&self, passed: &ForwardedRequest<'_>) -> ApiResult<Response> {
         let replies = self.ask_all(passed).await;
         let language = passed.headers.map(Language::accepted).unwrap_or_default();
         let found = live::Conditions::default();
-        found.update(self.clock.now().secs, self.members.conditions(), 0);
-        let own = found.report().to_json(self.clock.now().secs, language);
+        found.update(self.clock.current_time().secs, self.members.conditions(), 0);
+        let own = found
+            .report()
+            .to_json(self.clock.current_time().secs, language);
         Ok(ok(&one_report(own, replies.good)))
     }
 }
@@ -208,7 +210,7 @@ fn one_report(own: Value, others: Vec<(String, Value)>) -> Value {
 }
 
 /// Returns the target of a list's request with another size of the page.
-fn sized(asked: &Asked<'_>, query: &Query, size: usize) -> String {
+fn sized(asked: &FleetRequest<'_>, query: &Query, size: usize) -> String {
     let path = asked.head.uri.path();
     let rest = query.pairs().iter();
     let rest = rest.filter(|(name, _)| name != "pageSize" && name != "page_size");

@@ -28,12 +28,12 @@ use crate::connections::{Slot, source};
 use crate::console;
 use crate::error::{ApiError, ApiResult};
 use crate::gate;
-use crate::listen::{self, Access, Refused};
+use crate::listen::{self, Access, ListenError};
 use crate::live::Condition;
 use crate::logins::Logins;
 use crate::query::Query;
 use crate::requests::Requests;
-use crate::route::{self, Matched, Verb};
+use crate::route::{self, RouteMatch, Verb};
 use crate::service::Service;
 use crate::state::Ends;
 use axum::Router;
@@ -46,7 +46,7 @@ use futures_util::future::BoxFuture;
 use large::OfAll;
 use owners::Owners;
 use plan::Plan;
-use send::Passed;
+use send::ForwardedRequest;
 use serde_json::{Value, json};
 use std::future::Future;
 use std::io;
@@ -80,7 +80,7 @@ pub enum Way {
 
 /// Space of an aggregate, for the placement of new pools.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Room {
+pub struct AggregateSpace {
     /// The aggregate.
     pub aggregate: String,
     /// Bytes that are free.
@@ -116,7 +116,7 @@ pub trait Members: Send + Sync {
     ///
     /// # Errors
     /// The reason why none does.
-    fn place(&self, rooms: &[Room]) -> Result<String, String>;
+    fn place(&self, rooms: &[AggregateSpace]) -> Result<String, String>;
 
     /// Reserves the name of a new resource; `None` while another request has it.
     ///
@@ -177,14 +177,14 @@ pub struct Fleet {
 /// Serves the API of a cluster, as [`crate::serve`] serves that of a server.
 ///
 /// # Errors
-/// See [`Refused`].
+/// See [`ListenError`].
 pub async fn serve(
     listener: TcpListener,
     members: Arc<dyn Members>,
     clock: Arc<dyn Clock>,
     access: Access,
     shutdown: impl Future<Output = ()>,
-) -> Result<(), Refused> {
+) -> Result<(), ListenError> {
     let open = matches!(access, Access::Loopback);
     let fleet = Arc::new(Fleet::new(members, clock, open));
     listen::serve_by(listener, fleet, &access, shutdown).await
@@ -200,7 +200,7 @@ pub fn router(members: Arc<dyn Members>, clock: Arc<dyn Clock>, open: bool) -> R
 }
 
 /// A request of an admitted caller, with its body.
-struct Asked<'a> {
+struct FleetRequest<'a> {
     actor: Actor,
     head: &'a Parts,
     body: Bytes,
@@ -262,8 +262,8 @@ impl Fleet {
 
     /// Returns the holder of a token, and counts a wrong one.
     fn holder(&self, token: &str, from: Option<IpAddr>) -> ApiResult<Actor> {
-        let hash = TokenHash::of(token);
-        let now = self.clock.now().secs;
+        let hash = TokenHash::from_secret(token);
+        let now = self.clock.current_time().secs;
         let address = source(from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
         self.logins.may_try(address, &hash, now)?;
         match self.members.holder(&hash) {
@@ -291,7 +291,7 @@ impl Fleet {
             "GET" | "HEAD" => (Bytes::new(), None),
             _ => body::read_whole(&self.bodies, &head.headers, body).await?,
         };
-        let asked = Asked { actor, head, body };
+        let asked = FleetRequest { actor, head, body };
         let path = head.uri.path();
         let here = head.headers.contains_key(send::HOP);
         if let Some(rest) = path.strip_prefix(AGGREGATES) {
@@ -307,7 +307,7 @@ impl Fleet {
         if let Some(rest) = path.strip_prefix("/api/") {
             return self.answer_ontap(&asked, rest).await;
         }
-        let verb = Verb::of(&head.method);
+        let verb = Verb::from_method(&head.method);
         if verb == Some(Verb::Get) {
             if path == "/metrics" {
                 let text = self.members.metrics() + &self.requests.render();
@@ -331,7 +331,12 @@ impl Fleet {
     }
 
     /// Passes a request on to the server of the aggregate that its path names.
-    async fn of_aggregate(&self, asked: &Asked<'_>, rest: &str, here: bool) -> ApiResult<Response> {
+    async fn of_aggregate(
+        &self,
+        asked: &FleetRequest<'_>,
+        rest: &str,
+        here: bool,
+    ) -> ApiResult<Response> {
         let (name, path) = rest.split_once('/').unwrap_or((rest, ""));
         let known = self.members.aggregates().iter().any(|one| one == name);
         // A node that passes a request on may know an aggregate that this one has not read yet.
@@ -352,19 +357,19 @@ impl Fleet {
         }
     }
 
-    async fn routed(&self, asked: &Asked<'_>, matched: &Matched) -> ApiResult<Response> {
+    async fn routed(&self, asked: &FleetRequest<'_>, matched: &RouteMatch) -> ApiResult<Response> {
         let query = Query::parse(asked.head.uri.query().unwrap_or_default())?;
         let wanted = app::asked_role(matched.route, &query)?;
-        gate::has(&asked.actor, wanted)?;
+        gate::require_role(&asked.actor, wanted)?;
         let target = asked.target();
         let passed = asked.passed(&target);
-        match plan::of(matched, &query, &asked.body)? {
+        match plan::plan_request(matched, &query, &asked.body)? {
             Plan::List(message, collection) => {
                 self.list(asked, matched, &query, (message, collection))
                     .await
             }
             Plan::Locations => self.locations(&passed).await,
-            Plan::Named(name) => match OfAll::of(matched) {
+            Plan::Named(name) => match OfAll::from_match(matched) {
                 Some(what) => self.to_volume(what, &name, asked, &query).await,
                 None => self.to_owner(&name, &passed).await,
             },
@@ -381,7 +386,7 @@ impl Fleet {
     }
 
     /// Passes a request on to the aggregate that has a resource.
-    async fn to_owner(&self, name: &str, passed: &Passed<'_>) -> ApiResult<Response> {
+    async fn to_owner(&self, name: &str, passed: &ForwardedRequest<'_>) -> ApiResult<Response> {
         if let Some(aggregate) = self.owners.get(name) {
             let reply = self.send(&aggregate, passed).await?;
             if reply.status() != StatusCode::NOT_FOUND {
@@ -397,7 +402,7 @@ impl Fleet {
     }
 
     /// Passes a request on to any aggregate that answers.
-    async fn any(&self, passed: &Passed<'_>) -> ApiResult<Response> {
+    async fn any(&self, passed: &ForwardedRequest<'_>) -> ApiResult<Response> {
         let mut last = ApiError::new(
             Status::FailedPrecondition,
             "NO_AGGREGATE",
@@ -431,7 +436,7 @@ impl Fleet {
         let actor = Actor::local();
         let full = format!("{}/operations/{}", name.place, name.id);
         let target = format!("/v1/{full}");
-        let passed = Passed::read(&target, &actor);
+        let passed = ForwardedRequest::read(&target, &actor);
         let waiting = async {
             loop {
                 let reply = self.to_owner(&full, &passed).await?;
@@ -451,15 +456,15 @@ impl Fleet {
     }
 }
 
-impl Asked<'_> {
+impl FleetRequest<'_> {
     /// Returns the path and the query of the request. One over gRPC says nothing of the API.
     fn target(&self) -> String {
         let target = self.head.uri.path_and_query();
         target.map_or_else(|| "/".to_owned(), ToString::to_string)
     }
 
-    fn passed<'a>(&'a self, target: &'a str) -> Passed<'a> {
-        Passed {
+    fn passed<'a>(&'a self, target: &'a str) -> ForwardedRequest<'a> {
+        ForwardedRequest {
             method: self.head.method.clone(),
             target,
             headers: Some(&self.head.headers),

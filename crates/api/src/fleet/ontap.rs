@@ -6,8 +6,8 @@
 //! the same name) are shown once in a page.
 
 use super::owners::Search;
-use super::send::{Passed, unavailable};
-use super::{Asked, Fleet};
+use super::send::{ForwardedRequest, unavailable};
+use super::{Fleet, FleetRequest};
 use crate::app;
 use crate::error::{ApiError, ApiResult};
 use crate::gate;
@@ -41,12 +41,16 @@ const AREAS: [(&str, usize); 8] = [
 
 impl Fleet {
     /// Answers a request to ONTAP's interface; `path` is the part behind `/api/`.
-    pub(super) async fn answer_ontap(&self, asked: &Asked<'_>, path: &str) -> ApiResult<Response> {
+    pub(super) async fn answer_ontap(
+        &self,
+        asked: &FleetRequest<'_>,
+        path: &str,
+    ) -> ApiResult<Response> {
         let wanted = match asked.head.method {
             Method::GET | Method::HEAD => Role::Viewer,
             _ => Role::Editor,
         };
-        gate::has(&asked.actor, wanted)?;
+        gate::require_role(&asked.actor, wanted)?;
         let query = Query::parse(asked.head.uri.query().unwrap_or_default())?;
         let all = self.members.aggregates();
         let target = asked.target();
@@ -73,7 +77,7 @@ impl Fleet {
     }
 
     /// Returns the aggregate that has a resource; of one that none has, any.
-    async fn owner_of_path(&self, path: &str, passed: &Passed<'_>) -> ApiResult<String> {
+    async fn owner_of_path(&self, path: &str, passed: &ForwardedRequest<'_>) -> ApiResult<String> {
         let Search { at, away } = self.search_path(path, passed).await;
         match (at, away.first()) {
             (Some(at), _) => Ok(at),
@@ -87,7 +91,11 @@ impl Fleet {
 
     /// Returns the aggregate in which a body makes something: the one with the storage pool, the
     /// volume or, if only one has it, the machine that the body names.
-    async fn site_ontap(&self, asked: &Asked<'_>, passed: &Passed<'_>) -> ApiResult<String> {
+    async fn site_ontap(
+        &self,
+        asked: &FleetRequest<'_>,
+        passed: &ForwardedRequest<'_>,
+    ) -> ApiResult<String> {
         let body: Value = serde_json::from_slice(&asked.body).unwrap_or_default();
         let text = |path: &[&str]| {
             let found = path.iter().try_fold(&body, |at, step| match at {
@@ -129,7 +137,7 @@ impl Fleet {
         &self,
         path: &str,
         query: &Query,
-        passed: &Passed<'_>,
+        passed: &ForwardedRequest<'_>,
     ) -> ApiResult<Response> {
         let all = self.members.aggregates();
         let begin = query.get(AT).unwrap_or_default().to_owned();
@@ -149,7 +157,9 @@ impl Fleet {
             }
             let start = start.take().filter(|_| *aggregate == begin);
             let target = asked_of(path, query, left, start.as_deref());
-            let (status, bytes, _held) = self.ask(aggregate, &passed.question(&target)).await?;
+            let (status, bytes, _held) = self
+                .query_aggregate(aggregate, &passed.question(&target))
+                .await?;
             let reply: Value = serde_json::from_slice(&bytes).unwrap_or_default();
             if !status.is_success() || reply.get("num_records").is_none() {
                 // One record, or a refusal: the first server that has it is right.

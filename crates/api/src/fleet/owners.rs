@@ -3,7 +3,7 @@
 //! A remembered aggregate is a hint. A resource that is not there any more is searched for again.
 
 use super::Fleet;
-use super::send::{Passed, unavailable};
+use super::send::{ForwardedRequest, unavailable};
 use crate::error::ApiResult;
 use axum::http::StatusCode;
 use futures_util::StreamExt as _;
@@ -48,7 +48,11 @@ impl Fleet {
     ///
     /// # Errors
     /// UNAVAILABLE: it may be in an aggregate that does not answer.
-    pub(super) async fn find(&self, name: &str, like: &Passed<'_>) -> ApiResult<Option<String>> {
+    pub(super) async fn find(
+        &self,
+        name: &str,
+        like: &ForwardedRequest<'_>,
+    ) -> ApiResult<Option<String>> {
         let Search { at, away } = self.search(name, like).await;
         match (at, away.first()) {
             (Some(at), _) => Ok(Some(at)),
@@ -58,7 +62,7 @@ impl Fleet {
     }
 
     /// Searches a resource in all aggregates. `like` is the request that it is searched for.
-    pub(super) async fn search(&self, name: &str, like: &Passed<'_>) -> Search {
+    pub(super) async fn search(&self, name: &str, like: &ForwardedRequest<'_>) -> Search {
         let target = format!("/v1/{}", escaped(name));
         let found = self.search_path(&target, like).await;
         if let Some(at) = &found.at {
@@ -68,13 +72,13 @@ impl Fleet {
     }
 
     /// Searches the aggregate that has a path.
-    pub(super) async fn search_path(&self, target: &str, like: &Passed<'_>) -> Search {
+    pub(super) async fn search_path(&self, target: &str, like: &ForwardedRequest<'_>) -> Search {
         let question = like.question(target);
         let all = self.members.aggregates();
         let asked = all.into_iter().map(|aggregate| {
             let question = &question;
             async move {
-                let answer = self.ask(&aggregate, question).await;
+                let answer = self.query_aggregate(&aggregate, question).await;
                 (aggregate, answer.map(|(status, ..)| status))
             }
         });

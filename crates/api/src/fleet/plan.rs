@@ -4,7 +4,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::fields::required;
 use crate::json::{Object, decode_body};
 use crate::query::Query;
-use crate::route::{Action, Kind, Matched};
+use crate::route::{Action, Kind, RouteMatch};
 use crate::schema::Message;
 use crate::schema::longrunning::OPERATION;
 use serde_json::Value;
@@ -63,7 +63,7 @@ pub(super) enum Site {
 ///
 /// # Errors
 /// INVALID_ARGUMENT: the body or the name of a new resource.
-pub(super) fn of(matched: &Matched, query: &Query, body: &[u8]) -> ApiResult<Plan> {
+pub(super) fn plan_request(matched: &RouteMatch, query: &Query, body: &[u8]) -> ApiResult<Plan> {
     let route = matched.route;
     let below_place = route.path.split('/').count() == 5;
     Ok(match route.action {
@@ -174,9 +174,9 @@ mod tests {
     use super::*;
     use crate::route::{Verb, find};
 
-    fn named(verb: Verb, path: &str, query: &str, body: &str) -> ApiResult<Plan> {
+    fn plan_path(verb: Verb, path: &str, query: &str, body: &str) -> ApiResult<Plan> {
         let matched = find(Some(verb), path).unwrap();
-        of(&matched, &Query::parse(query).unwrap(), body.as_bytes())
+        plan_request(&matched, &Query::parse(query).unwrap(), body.as_bytes())
     }
 
     #[test]
@@ -194,7 +194,8 @@ mod tests {
             ("backupVaults/b/backups", "backupVaults/b"),
             ("backups/b", "backups/b"),
         ] {
-            let Ok(Plan::Named(name)) = named(Verb::Get, &format!("{place}/{path}"), "", "") else {
+            let Ok(Plan::Named(name)) = plan_path(Verb::Get, &format!("{place}/{path}"), "", "")
+            else {
                 panic!("{path}");
             };
             assert_eq!(name, format!("projects/p/locations/l/{owner}"), "{path}");
@@ -206,7 +207,7 @@ mod tests {
             "operations",
             "backups",
         ] {
-            let plan = named(Verb::Get, &format!("{place}/{path}"), "", "");
+            let plan = plan_path(Verb::Get, &format!("{place}/{path}"), "", "");
             assert!(
                 matches!(plan, Ok(Plan::List(_, name)) if name == path),
                 "{path}"
@@ -218,7 +219,7 @@ mod tests {
     fn new_resources_have_their_sites() {
         let place = "/v1/projects/p/locations/l";
         let site = |path: &str, query: &str, body: &str| {
-            let plan = named(Verb::Post, &format!("{place}/{path}"), query, body);
+            let plan = plan_path(Verb::Post, &format!("{place}/{path}"), query, body);
             match plan.map_err(|e| e.violations[0].field.clone()) {
                 Ok(Plan::Create(creation)) => Ok(creation.site),
                 Ok(_) => panic!("{path}"),
@@ -260,7 +261,7 @@ mod tests {
             with("fileShares.sourceBackup", "backups/b")
         );
         // Snapshots are in their volume's aggregate.
-        let plan = named(Verb::Post, &format!("{place}/volumes/v/snapshots"), "", "");
+        let plan = plan_path(Verb::Post, &format!("{place}/volumes/v/snapshots"), "", "");
         assert!(matches!(plan, Ok(Plan::Named(name)) if name.ends_with("/volumes/v")));
     }
 }

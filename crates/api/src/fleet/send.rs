@@ -55,7 +55,7 @@ const DROPPED: [HeaderName; 3] = [
 
 /// A request that is passed on.
 #[derive(Clone)]
-pub(super) struct Passed<'a> {
+pub(super) struct ForwardedRequest<'a> {
     pub method: Method,
     /// Path and query.
     pub target: &'a str,
@@ -67,10 +67,10 @@ pub(super) struct Passed<'a> {
     pub actor: &'a Actor,
 }
 
-impl<'a> Passed<'a> {
+impl<'a> ForwardedRequest<'a> {
     /// Creates a question of the node's own.
-    pub fn read(target: &'a str, actor: &'a Actor) -> Passed<'a> {
-        Passed {
+    pub fn read(target: &'a str, actor: &'a Actor) -> ForwardedRequest<'a> {
+        ForwardedRequest {
             method: Method::GET,
             target,
             headers: None,
@@ -81,11 +81,11 @@ impl<'a> Passed<'a> {
     }
 
     /// Returns a question like this request, of another target.
-    pub fn question<'b>(&self, target: &'b str) -> Passed<'b>
+    pub fn question<'b>(&self, target: &'b str) -> ForwardedRequest<'b>
     where
         'a: 'b,
     {
-        Passed {
+        ForwardedRequest {
             method: Method::GET,
             target,
             body: Bytes::new(),
@@ -133,7 +133,7 @@ impl<'a> Passed<'a> {
 }
 
 /// Reason why a way did not lead to a reply.
-enum Lost {
+enum ForwardFailure {
     /// The request was not sent.
     Unsent(String),
     /// The request may have been carried out.
@@ -145,7 +145,11 @@ impl Fleet {
     ///
     /// # Errors
     /// UNAVAILABLE: no server answers.
-    pub(super) async fn send(&self, aggregate: &str, passed: &Passed<'_>) -> ApiResult<Response> {
+    pub(super) async fn send(
+        &self,
+        aggregate: &str,
+        passed: &ForwardedRequest<'_>,
+    ) -> ApiResult<Response> {
         self.send_by(aggregate, false, passed).await
     }
 
@@ -154,7 +158,7 @@ impl Fleet {
         &self,
         aggregate: &str,
         here: bool,
-        passed: &Passed<'_>,
+        passed: &ForwardedRequest<'_>,
     ) -> ApiResult<Response> {
         let mut why = "no node serves it now".to_owned();
         for way in self.members.ways(aggregate, here) {
@@ -162,7 +166,7 @@ impl Fleet {
                 Ok(reply) if reply.headers().contains_key(&NOT_SERVED) => {}
                 Ok(reply) => return Ok(reply),
                 // A question may be asked twice; a change may not be made twice.
-                Err(Lost::Unknown(cause)) if passed.method != Method::GET => {
+                Err(ForwardFailure::Unknown(cause)) if passed.method != Method::GET => {
                     let mut e = unavailable(
                         aggregate,
                         &format!("{cause}; whether the change was made is not known"),
@@ -170,7 +174,7 @@ impl Fleet {
                     e.metadata.push((SENT.to_owned(), "true".to_owned()));
                     return Err(e);
                 }
-                Err(Lost::Unsent(cause) | Lost::Unknown(cause)) => {
+                Err(ForwardFailure::Unsent(cause) | ForwardFailure::Unknown(cause)) => {
                     why = match &way {
                         Way::Here => cause,
                         Way::Node(node) => format!("{node}: {cause}"),
@@ -185,9 +189,9 @@ impl Fleet {
         &self,
         aggregate: &str,
         way: &Way,
-        passed: &Passed<'_>,
-    ) -> Result<Response, Lost> {
-        let unsent = |why: &dyn std::fmt::Display| Lost::Unsent(why.to_string());
+        passed: &ForwardedRequest<'_>,
+    ) -> Result<Response, ForwardFailure> {
+        let unsent = |why: &dyn std::fmt::Display| ForwardFailure::Unsent(why.to_string());
         let request = passed.request(aggregate, way).map_err(|e| unsent(&e))?;
         let connected = timeout(CONNECT, self.members.connect(aggregate, way)).await;
         let late = |_| io::Error::from(io::ErrorKind::TimedOut);
@@ -202,7 +206,7 @@ impl Fleet {
             }
         });
         let reply = sender.send_request(request).await;
-        let reply = reply.map_err(|e| Lost::Unknown(e.to_string()))?;
+        let reply = reply.map_err(|e| ForwardFailure::Unknown(e.to_string()))?;
         let (mut head, body) = reply.into_parts();
         for name in &DROPPED {
             head.headers.remove(name);
@@ -214,10 +218,10 @@ impl Fleet {
     ///
     /// # Errors
     /// As [`Fleet::send`] and [`Fleet::read`]; UNAVAILABLE: the reply takes too long.
-    pub(super) async fn ask(
+    pub(super) async fn query_aggregate(
         &self,
         aggregate: &str,
-        passed: &Passed<'_>,
+        passed: &ForwardedRequest<'_>,
     ) -> ApiResult<(StatusCode, Bytes, SemaphorePermit<'_>)> {
         let asked = async {
             let reply = self.send(aggregate, passed).await?;

@@ -1,11 +1,11 @@
 //! Tokens of a cluster: they are valid at every node.
 
-use super::{Asked, Fleet, ok};
+use super::{Fleet, FleetRequest, ok};
 use crate::admin;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::check_id;
 use crate::query::Query;
-use crate::route::{Action, Matched, VALIDATE_ONLY};
+use crate::route::{Action, RouteMatch, VALIDATE_ONLY};
 use axum::response::Response;
 use serde_json::{Value, json};
 use weir_control::Status;
@@ -18,8 +18,8 @@ impl Fleet {
     /// tables cannot be reached.
     pub(super) async fn tokens(
         &self,
-        asked: &Asked<'_>,
-        matched: &Matched,
+        asked: &FleetRequest<'_>,
+        matched: &RouteMatch,
         query: &Query,
     ) -> ApiResult<Response> {
         query.only(matched.route.parameters())?;
@@ -53,7 +53,7 @@ impl Fleet {
 
     async fn create_token(
         &self,
-        asked: &Asked<'_>,
+        asked: &FleetRequest<'_>,
         query: &Query,
         only: bool,
     ) -> ApiResult<Response> {

@@ -15,7 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use http_body_util::{BodyExt as _, Full};
 use std::time::Duration;
-use weir_control::{Actor, Place, Status};
+use weir_control::{Actor, LocationName, Status};
 use weir_grpc as frame;
 
 /// Media type of calls; an encoding of the messages may follow it (`+proto`).
@@ -181,13 +181,13 @@ async fn wait(
     let get = services().method("/google.longrunning.Operations/GetOperation")?;
     let asked = method.decode(message)?;
     let (name, time) = super::transcode::wait_request(&asked);
-    let message = get.named(&name);
+    let message = get.encode_name(&name);
     let first = carry_out(service, actor.clone(), get, &message, called).await?;
     let parts: Vec<&str> = name.split('/').collect();
     let [_, project, _, location, _, id] = parts.as_slice() else {
         return Ok(first);
     };
-    let name = Place::new(project, location).name(id);
+    let name = LocationName::new(project, location).name(id);
     let time = time.map_or(LONGEST_WAIT, |time| time.min(LONGEST_WAIT));
     service.wait(&name, time).await?;
     carry_out(service, actor.clone(), get, &message, called).await

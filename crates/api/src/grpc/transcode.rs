@@ -86,7 +86,7 @@ impl Services {
             for method in service.methods() {
                 let path = format!("/{}/{}", service.full_name(), method.name());
                 let made = Method {
-                    rule: Rule::of(pool, &method),
+                    rule: Rule::from_method(pool, &method),
                     input: method.input(),
                     output: method.output(),
                 };
@@ -182,7 +182,7 @@ impl Method {
     }
 
     /// Returns the encoded message whose `name` is this.
-    pub fn named(&self, name: &str) -> Vec<u8> {
+    pub fn encode_name(&self, name: &str) -> Vec<u8> {
         let mut message = DynamicMessage::new(self.input.clone());
         // A message without the field stays empty, which is refused as a name is that is none.
         drop(message.try_set_field_by_name("name", Field::String(name.to_owned())));
@@ -332,7 +332,7 @@ fn parameter(target: &mut String, name: &str, value: &Value) {
 }
 
 impl Rule {
-    fn of(pool: &DescriptorPool, method: &MethodDescriptor) -> Option<Rule> {
+    fn from_method(pool: &DescriptorPool, method: &MethodDescriptor) -> Option<Rule> {
         let options = method.options();
         let rule = options.get_extension(&pool.get_extension_by_name("google.api.http")?);
         let rule = rule.as_message()?;

@@ -6,7 +6,7 @@
 //! with the least recent traffic is given up first.
 
 use super::heat::{Column, Grid};
-use super::row::{COLUMNS, Kept, Row};
+use super::row::{COLUMNS, PackedRow, Row};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -75,7 +75,7 @@ const MOST_SPAN: u64 = 10;
 
 /// Rows of a series that was not idle, oldest first.
 #[derive(Default)]
-struct Ring(VecDeque<Kept>);
+struct Ring(VecDeque<PackedRow>);
 
 impl Ring {
     /// Adds a row, if there is something in it, and forgets those before `from`.
@@ -92,12 +92,12 @@ impl Ring {
         if self.0.len() == self.0.capacity() {
             self.0.reserve_exact(GROWTH);
         }
-        self.0.push_back(Kept::new(at, row));
+        self.0.push_back(PackedRow::new(at, row));
     }
 
-    fn at(&self, at: u64) -> Option<Row> {
+    fn find_row(&self, at: u64) -> Option<Row> {
         let place = self.0.binary_search_by_key(&at, |row| row.at.into());
-        self.0.get(place.ok()?).map(Kept::row)
+        self.0.get(place.ok()?).map(PackedRow::row)
     }
 }
 
@@ -140,7 +140,7 @@ impl Series {
     fn bytes(&self) -> usize {
         let rows = self.seconds.0.capacity() + self.minutes.0.capacity();
         let grids = self.heat.iter().flat_map(|heat| heat.iter());
-        SERIES_BYTES + rows * size_of::<Kept>() + grids.map(Grid::bytes).sum::<usize>()
+        SERIES_BYTES + rows * size_of::<PackedRow>() + grids.map(Grid::bytes).sum::<usize>()
     }
 
     fn is_empty(&self) -> bool {
@@ -217,7 +217,7 @@ struct Pages {
 
 /// A row of a second: the number of its series, what it is of, and its figures.
 #[derive(Clone, Debug)]
-pub struct Shown {
+pub struct SeriesRow {
     /// Stays the same for as long as the series does.
     pub number: u32,
     /// The kind of thing.
@@ -252,7 +252,7 @@ pub struct Heat {
 
 /// A series that a limit holds.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct LimitedSeries {
     /// The volume.
     pub name: Arc<str>,
     /// Seconds since 1970 from which on it has been held in each second.
@@ -351,7 +351,7 @@ impl Book {
 
     /// Returns all rows of a second, with what each weighs; `None` if the rings no longer have that
     /// second.
-    pub(super) fn rows(&self, at: u64) -> Option<Vec<(f64, Shown)>> {
+    pub(super) fn rows(&self, at: u64) -> Option<Vec<(f64, SeriesRow)>> {
         let pages = self.pages.lock();
         let newest = pages.latest == at;
         if at > pages.latest || at < pages.first || pages.latest - at >= LIVE_SECONDS {
@@ -360,9 +360,9 @@ impl Book {
         let all = pages.series.iter().map(|((kind, name), series)| {
             let row = match newest {
                 true => series.now,
-                false => series.seconds.at(at).unwrap_or_default(),
+                false => series.seconds.find_row(at).unwrap_or_default(),
             };
-            let shown = Shown {
+            let shown = SeriesRow {
                 number: series.number,
                 kind: *kind,
                 name: Arc::clone(name),
@@ -391,7 +391,7 @@ impl Book {
                 .checked_sub(ago * step)
                 .filter(|at| *at >= pages.first)?;
             let ring = series.map(|s| if step == 1 { &s.seconds } else { &s.minutes });
-            match ring.and_then(|ring| ring.at(at)) {
+            match ring.and_then(|ring| ring.find_row(at)) {
                 Some(row) => Some(row),
                 // It may have been given up since.
                 None => (at > incomplete).then(Row::default),
@@ -421,7 +421,7 @@ impl Book {
             let at = end.checked_sub(ago * step);
             let at = at.filter(|at| *at >= pages.first)?;
             let grid = series.and_then(|s| s.heat.as_ref()?.get(which));
-            match grid.and_then(|grid| grid.at(at)) {
+            match grid.and_then(|grid| grid.find_column(at)) {
                 Some(column) => Some(column),
                 // It may have been given up since.
                 None => (at > incomplete).then(Column::default),
@@ -445,12 +445,12 @@ impl Book {
     }
 
     /// Returns the volumes that limits hold, the longest first.
-    pub fn held(&self) -> Vec<Held> {
+    pub fn held(&self) -> Vec<LimitedSeries> {
         let pages = self.pages.lock();
         let volumes = pages.series.iter().filter(|((k, _), _)| *k == Kind::Volume);
-        let mut held: Vec<Held> = volumes
+        let mut held: Vec<LimitedSeries> = volumes
             .filter_map(|((_, name), series)| {
-                Some(Held {
+                Some(LimitedSeries {
                     name: Arc::clone(name),
                     since: series.bound_since?,
                     row: series.now,
@@ -528,7 +528,7 @@ impl Pages {
 
 /// Rows that a reader wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum RowSelector {
     /// Busiest series of a kind, so many: those with the most recent traffic.
     Busiest(Kind, usize),
     /// Clients of a volume.
@@ -538,18 +538,18 @@ pub enum Wanted {
 }
 
 /// Returns those of `rows` that are wanted, by their numbers' order.
-pub(super) fn select(rows: Vec<(f64, Shown)>, wanted: &[Wanted]) -> Vec<Shown> {
+pub(super) fn select(rows: Vec<(f64, SeriesRow)>, wanted: &[RowSelector]) -> Vec<SeriesRow> {
     let mut chosen = BTreeSet::new();
     for term in wanted {
         match term {
-            Wanted::Busiest(kind, most) => {
+            RowSelector::Busiest(kind, most) => {
                 let of_kind = rows.iter().filter(|(_, shown)| shown.kind == *kind);
                 let mut of_kind: Vec<(f64, u32)> =
                     of_kind.map(|(weight, s)| (*weight, s.number)).collect();
                 of_kind.sort_by(|(a, m), (b, n)| b.total_cmp(a).then(m.cmp(n)));
                 chosen.extend(of_kind.into_iter().take(*most).map(|(_, number)| number));
             }
-            Wanted::ClientsOf(volume) => {
+            RowSelector::ClientsOf(volume) => {
                 let of_volume = rows.iter().filter(|(_, shown)| {
                     let name = (shown.kind == Kind::VolumeClient).then_some(&*shown.name);
                     name.and_then(|name| name.rsplit_once(' '))
@@ -557,13 +557,13 @@ pub(super) fn select(rows: Vec<(f64, Shown)>, wanted: &[Wanted]) -> Vec<Shown> {
                 });
                 chosen.extend(of_volume.map(|(_, shown)| shown.number));
             }
-            Wanted::Named(name) => {
+            RowSelector::Named(name) => {
                 let named = rows.iter().filter(|(_, shown)| *shown.name == **name);
                 chosen.extend(named.map(|(_, shown)| shown.number));
             }
         }
     }
-    let mut shown: Vec<Shown> = rows
+    let mut shown: Vec<SeriesRow> = rows
         .into_iter()
         .filter(|(_, shown)| chosen.contains(&shown.number))
         .map(|(_, shown)| shown)
@@ -790,18 +790,24 @@ mod tests {
                 client("b 10.0.0.1", 1.0),
             ],
         );
-        let names = |wanted: &[Wanted]| {
+        let names = |wanted: &[RowSelector]| {
             let rows = select(book.rows(START + 1).unwrap(), wanted);
             let mut names: Vec<String> = rows.iter().map(|s| s.name.to_string()).collect();
             names.sort();
             names.join(",")
         };
-        let busiest = |most| Wanted::Busiest(Kind::Volume, most);
+        let busiest = |most| RowSelector::Busiest(Kind::Volume, most);
         assert_eq!(names(&[busiest(2)]), "b,c");
-        assert_eq!(names(&[Wanted::Busiest(Kind::Pool, 9)]), "p");
-        assert_eq!(names(&[Wanted::Named("a".to_owned()), busiest(1)]), "a,b");
-        assert_eq!(names(&[Wanted::ClientsOf("a".to_owned())]), "a 10.0.0.1");
-        assert_eq!(names(&[Wanted::Named("x".to_owned())]), "");
+        assert_eq!(names(&[RowSelector::Busiest(Kind::Pool, 9)]), "p");
+        assert_eq!(
+            names(&[RowSelector::Named("a".to_owned()), busiest(1)]),
+            "a,b"
+        );
+        assert_eq!(
+            names(&[RowSelector::ClientsOf("a".to_owned())]),
+            "a 10.0.0.1"
+        );
+        assert_eq!(names(&[RowSelector::Named("x".to_owned())]), "");
         assert!(book.rows(START).is_none() && book.rows(START + 2).is_none());
     }
 }

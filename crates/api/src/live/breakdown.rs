@@ -1,7 +1,7 @@
 //! Split of the time of a volume's operations by cause, as figures and as a sentence.
 
 use super::book::Heat;
-use super::heat::{Spent, WAITS};
+use super::heat::{OperationTimes, WAITS};
 use super::rounded;
 use crate::words::{Language, Words};
 use serde_json::{Map, Value, json};
@@ -24,8 +24,8 @@ const CAUSES: [(&str, &str); WAITS.len()] = [
 const LIMITS: usize = 3;
 
 /// Returns the sum over all columns that the server looked at.
-fn sum(heat: &Heat) -> Spent {
-    let mut sum = Spent::default();
+fn sum(heat: &Heat) -> OperationTimes {
+    let mut sum = OperationTimes::default();
     for column in heat.columns.iter().flatten() {
         sum.add(&column.spent);
     }
@@ -50,7 +50,7 @@ fn percent(part: f32) -> String {
 }
 
 /// Returns the sentence that says where the time goes, and one that says what follows.
-fn words(spent: &Spent) -> (Words, Words) {
+fn words(spent: &OperationTimes) -> (Words, Words) {
     if spent.count <= 0.0 || spent.operations <= 0.0 {
         let nothing = Words::new(
             "Nothing has used it in the last minute.",
@@ -124,8 +124,8 @@ pub(super) fn add_to(out: &mut Map<String, Value>, heat: &Heat, language: Langua
         .map(|(cause, seconds)| ((*cause).to_owned(), each(seconds)))
         .collect();
     let (headline, more) = words(&spent);
-    out.insert("headline".to_owned(), json!(headline.of(language)));
-    out.insert("details".to_owned(), json!(more.of(language)));
+    out.insert("headline".to_owned(), json!(headline.text(language)));
+    out.insert("details".to_owned(), json!(more.text(language)));
     out.insert(
         "recent".to_owned(),
         json!({
@@ -142,61 +142,74 @@ mod tests {
     use super::super::heat::Column;
     use super::*;
 
-    fn of(count: f32, operations: f32, waits: [f32; WAITS.len()]) -> Spent {
-        Spent {
+    fn operation_times(count: f32, operations: f32, waits: [f32; WAITS.len()]) -> OperationTimes {
+        OperationTimes {
             count,
             operations,
             waits,
         }
     }
 
-    fn english(spent: &Spent) -> (String, String) {
+    fn english(spent: &OperationTimes) -> (String, String) {
         let (headline, more) = words(spent);
         (headline.to_string(), more.to_string())
     }
 
     #[test]
     fn the_longest_wait_is_the_answer() {
-        let (headline, more) = english(&of(100.0, 1.0, [0.03, 0.81, 0.0, 0.07, 0.05, 0.0]));
+        let (headline, more) = english(&operation_times(
+            100.0,
+            1.0,
+            [0.03, 0.81, 0.0, 0.07, 0.05, 0.0],
+        ));
         assert_eq!(
             headline,
             "81 % of an operation's time is waiting for the volume's own limit."
         );
         assert_eq!(more, "Without that wait an operation takes 1.9 ms.");
-        let (headline, _) = words(&of(100.0, 1.0, [0.03, 0.81, 0.0, 0.07, 0.05, 0.0]));
+        let (headline, _) = words(&operation_times(
+            100.0,
+            1.0,
+            [0.03, 0.81, 0.0, 0.07, 0.05, 0.0],
+        ));
         assert_eq!(
-            headline.of(Language::Japanese),
+            headline.text(Language::Japanese),
             "操作の時間の 81 % はボリュームの上限を待つ時間です。"
         );
-        let (headline, more) = english(&of(100.0, 0.1, [0.0, 0.0, 0.0, 0.06, 0.0, 0.0]));
+        let (headline, more) = english(&operation_times(
+            100.0,
+            0.1,
+            [0.0, 0.0, 0.0, 0.06, 0.0, 0.0],
+        ));
         assert_eq!(
             headline,
             "60 % of an operation's time is waiting for the intent log."
         );
         assert_eq!(more, "An operation takes 1.0 ms on the average.");
-        let (headline, more) = english(&of(1000.0, 0.1, [0.0; WAITS.len()]));
+        let (headline, more) = english(&operation_times(1000.0, 0.1, [0.0; WAITS.len()]));
         assert_eq!(
             headline,
             "An operation takes 100 µs; no limit holds it back."
         );
         assert_eq!(more, "Almost all of it is the server's own work.");
-        let (headline, more) = english(&of(10.0, 30.0, [3.0, 6.0, 0.0, 1.0, 9.0, 0.0]));
+        let (headline, more) =
+            english(&operation_times(10.0, 30.0, [3.0, 6.0, 0.0, 1.0, 9.0, 0.0]));
         assert_eq!(
             headline,
             "An operation takes 3.0 s, of which 30 % is waiting for limits."
         );
         assert_eq!(more, "The longest wait is for the device: 30 %.");
-        let (headline, _) = english(&Spent::default());
+        let (headline, _) = english(&OperationTimes::default());
         assert_eq!(headline, "Nothing has used it in the last minute.");
         // A wait may be counted a moment before its operation.
-        let (headline, _) = english(&of(1.0, 0.5, [0.0, 0.0, 0.0, 0.6, 0.0, 0.0]));
+        let (headline, _) = english(&operation_times(1.0, 0.5, [0.0, 0.0, 0.0, 0.6, 0.0, 0.0]));
         assert!(headline.starts_with("100 % of"), "{headline}");
     }
 
     #[test]
     fn figures_are_means_of_an_operation() {
         let column = Column {
-            spent: of(4.0, 2.0, [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]),
+            spent: operation_times(4.0, 2.0, [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]),
             ..Column::default()
         };
         let heat = Heat {

@@ -262,7 +262,7 @@ fn problem(conditions: &[(Condition, i64)], language: Language) -> Option<String
     let found = [Severity::Error, Severity::Warning].map(|severity| {
         let mut these = of(severity);
         let (first, _) = these.next()?;
-        Some((first.message.of(language), these.count()))
+        Some((first.message.text(language), these.count()))
     });
     let (first, more) = found.into_iter().flatten().next()?;
     Some(match (language, more) {
@@ -346,8 +346,11 @@ impl Report {
                 shown.insert("severity".to_owned(), json!(condition.severity.as_str()));
                 shown.insert("resource".to_owned(), json!(condition.resource));
                 shown.insert("since".to_owned(), json!(stamp(*since)));
-                shown.insert("message".to_owned(), json!(condition.message.of(language)));
-                shown.insert("action".to_owned(), json!(condition.action.of(language)));
+                shown.insert(
+                    "message".to_owned(),
+                    json!(condition.message.text(language)),
+                );
+                shown.insert("action".to_owned(), json!(condition.action.text(language)));
                 if let Some(command) = &condition.command {
                     shown.insert("command".to_owned(), json!(command));
                 }
@@ -361,7 +364,7 @@ impl Report {
         let worst = self.conditions.iter().map(|(c, _)| c.severity).max();
         let mut out = json!({
             "time": stamp(now),
-            "headline": self.headline.of(language),
+            "headline": self.headline.text(language),
             "severity": worst.map_or("OK", Severity::as_str),
             "volumes": self.volumes,
             "volumesWaiting": self.waiting,
@@ -432,7 +435,7 @@ mod tests {
             "c is full. Two of 9 volumes wait, each for its own limit."
         );
         assert_eq!(
-            conditions.report().headline.of(Language::Japanese),
+            conditions.report().headline.text(Language::Japanese),
             "c is full。9 個中 2 個のボリュームがそれぞれの上限を待っています。"
         );
         let shown = conditions.report().to_json(5, Language::English);

@@ -1,6 +1,6 @@
 //! `GET /v1/headline`: the answer of a page of the console, in a sentence.
 
-use super::book::Shown;
+use super::book::SeriesRow;
 use super::{Kind, Live, invalid};
 use crate::error::{ApiError, ApiResult};
 use crate::json::abbreviate;
@@ -27,7 +27,7 @@ const PAGES: &[&str] = &[
 const HELD: f64 = 0.5;
 
 /// A request for a sentence, and the sources that it is made of.
-pub(crate) struct Asked<'a> {
+pub(crate) struct HeadlineRequest<'a> {
     pub(crate) live: &'a Live,
     pub(crate) control: &'a Control,
     pub(crate) actor: &'a Actor,
@@ -41,7 +41,7 @@ pub(crate) struct Asked<'a> {
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the parameter; NOT_FOUND: there is no such volume.
-pub(crate) async fn headline(asked: &Asked<'_>) -> ApiResult<Value> {
+pub(crate) async fn headline(asked: &HeadlineRequest<'_>) -> ApiResult<Value> {
     let page = asked.query.get("page").unwrap_or_default();
     let view = asked.control.view();
     let words = match page {
@@ -62,7 +62,7 @@ pub(crate) async fn headline(asked: &Asked<'_>) -> ApiResult<Value> {
             ));
         }
     };
-    Ok(json!({"page": page, "headline": words.of(asked.language)}))
+    Ok(json!({"page": page, "headline": words.text(asked.language)}))
 }
 
 fn short(name: &str) -> &str {
@@ -205,8 +205,8 @@ fn counted(n: usize, held: usize) -> Words {
 }
 
 /// Names the client that takes most of a volume, else of all.
-fn clients(rows: &[Shown]) -> Words {
-    let bytes = |row: &Shown| row.row.read_bytes + row.row.write_bytes;
+fn clients(rows: &[SeriesRow]) -> Words {
+    let bytes = |row: &SeriesRow| row.row.read_bytes + row.row.write_bytes;
     let most = |kind: Kind| {
         let of_kind = rows
             .iter()
@@ -222,7 +222,7 @@ fn clients(rows: &[Shown]) -> Words {
     if let Some(pair) = most(Kind::VolumeClient)
         && let Some((volume, client)) = pair.name.split_once(' ')
     {
-        let of_volume = |row: &&Shown| row.kind == Kind::Volume && *row.name == *volume;
+        let of_volume = |row: &&SeriesRow| row.kind == Kind::Volume && *row.name == *volume;
         if let Some(all) = rows
             .iter()
             .find(of_volume)
@@ -249,7 +249,7 @@ fn clients(rows: &[Shown]) -> Words {
 }
 
 /// Counts the snapshots of the volume that `volume` names.
-fn snapshots(asked: &Asked<'_>, view: &View) -> ApiResult<Words> {
+fn snapshots(asked: &HeadlineRequest<'_>, view: &View) -> ApiResult<Words> {
     let name = asked.query.get("volume").unwrap_or_default();
     if name.is_empty() {
         return Err(invalid("volume", "it is required for the page snapshots"));
@@ -271,18 +271,18 @@ fn snapshots(asked: &Asked<'_>, view: &View) -> ApiResult<Words> {
     };
     let many = if n == 1 { "snapshot" } else { "snapshots" };
     Ok(aged(
-        now(asked) - newest,
+        current_time(asked) - newest,
         |age| format!("{name} has {n} {many}. The newest is {age} old."),
         |age| format!("{name} のスナップショットは {n} 個。最新は {age}前。"),
     ))
 }
 
-fn now(asked: &Asked<'_>) -> i64 {
+fn current_time(asked: &HeadlineRequest<'_>) -> i64 {
     i64::try_from(asked.live.book.latest()).unwrap_or(i64::MAX)
 }
 
 /// Says whether the pair is in sync or, without one, how many copies are as they should be.
-fn replication(asked: &Asked<'_>, view: &View) -> Words {
+fn replication(asked: &HeadlineRequest<'_>, view: &View) -> Words {
     let pair = pair_words(asked.live);
     if let Some(words) = pair {
         return words;
@@ -293,7 +293,7 @@ fn replication(asked: &Asked<'_>, view: &View) -> Words {
             .schedule
             .as_deref()
             .and_then(|name| view.relations.schedule(name));
-        !r.healthy || behind(r, schedule, now(asked))
+        !r.healthy || behind(r, schedule, current_time(asked))
     };
     copies(all.len(), all.iter().filter(late).count())
 }
@@ -333,7 +333,7 @@ fn copies(n: usize, bad: usize) -> Words {
 }
 
 /// Names the newest change.
-async fn audit(asked: &Asked<'_>) -> ApiResult<Words> {
+async fn audit(asked: &HeadlineRequest<'_>) -> ApiResult<Words> {
     if asked.actor.role < Role::Admin {
         return Ok(Words::new(
             "The audit log is for administrators.",
@@ -351,14 +351,14 @@ async fn audit(asked: &Asked<'_>) -> ApiResult<Words> {
     let (who, verb) = (&entry.actor, &entry.verb);
     let what = short(&entry.target);
     Ok(aged(
-        now(asked) - Stamp(entry.seq).secs(),
+        current_time(asked) - Stamp(entry.seq).secs(),
         |age| format!("The last change: {who}, {verb} {what}, {age} ago."),
         |age| format!("最新の変更：{who}、{verb} {what}、{age}前。"),
     ))
 }
 
 /// Says who can reach the server.
-async fn access(asked: &Asked<'_>) -> ApiResult<Words> {
+async fn access(asked: &HeadlineRequest<'_>) -> ApiResult<Words> {
     if asked.actor.role < Role::Admin {
         return Ok(Words::new(
             "Tokens are managed by administrators.",
@@ -373,7 +373,9 @@ async fn access(asked: &Asked<'_>) -> ApiResult<Words> {
     }
     let tokens = asked.control.tokens().await.map_err(ApiError::refused)?;
     let valid = tokens.iter().filter(|token| {
-        let ended = token.expires.is_some_and(|at| at.secs() <= now(asked));
+        let ended = token
+            .expires
+            .is_some_and(|at| at.secs() <= current_time(asked));
         token.revoked.is_none() && !ended
     });
     let n = valid.count();
@@ -396,7 +398,7 @@ fn pair_words(live: &Live) -> Option<Words> {
 
 impl Live {
     /// Returns the rows of the last second.
-    fn rows(&self) -> Vec<Shown> {
+    fn rows(&self) -> Vec<SeriesRow> {
         let rows = self.book.rows(self.book.latest()).unwrap_or_default();
         rows.into_iter().map(|(_, shown)| shown).collect()
     }
@@ -408,8 +410,8 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    fn row(kind: Kind, name: &str, bytes: f64) -> Shown {
-        Shown {
+    fn row(kind: Kind, name: &str, bytes: f64) -> SeriesRow {
+        SeriesRow {
             kind,
             name: Arc::from(name),
             row: Row {
@@ -429,7 +431,7 @@ mod tests {
         ];
         let words = clients(&rows);
         assert_eq!(
-            words.of(Language::English),
+            words.text(Language::English),
             "10.0.0.1 takes 75 % of all throughput."
         );
         rows.push(row(Kind::Volume, "projects/p/locations/l/volumes/v", 20.0));
@@ -439,9 +441,9 @@ mod tests {
             10.0,
         ));
         let words = clients(&rows);
-        assert_eq!(words.of(Language::English), "10.0.0.2 takes 50 % of v.");
+        assert_eq!(words.text(Language::English), "10.0.0.2 takes 50 % of v.");
         assert_eq!(
-            words.of(Language::Japanese),
+            words.text(Language::Japanese),
             "10.0.0.2 が v の 50 % を使っています。"
         );
     }

@@ -17,7 +17,7 @@ pub const WAITS: [&str; 6] = ["pool", "volume", "client", "log", "device", "clai
 
 /// Operations of a span and their time, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Spent {
+pub struct OperationTimes {
     /// Operations that were answered.
     pub count: f32,
     /// Sum of their latencies.
@@ -26,9 +26,9 @@ pub struct Spent {
     pub waits: [f32; WAITS.len()],
 }
 
-impl Spent {
+impl OperationTimes {
     /// Adds another span.
-    pub fn add(&mut self, more: &Spent) {
+    pub fn add(&mut self, more: &OperationTimes) {
         self.count += more.count;
         self.operations += more.operations;
         for (sum, more) in self.waits.iter_mut().zip(more.waits) {
@@ -43,7 +43,7 @@ pub struct Column {
     /// Numbers of operations, by latency.
     pub numbers: Latencies,
     /// Time of the operations, by cause.
-    pub spent: Spent,
+    pub spent: OperationTimes,
 }
 
 /// Steps of a logarithmic scale to a doubling: a number is kept to within 5 %.
@@ -55,7 +55,7 @@ const GROWTH: usize = 30;
 
 /// A column as it is kept: numbers on a logarithmic scale.
 #[derive(Clone, Copy)]
-struct Kept {
+struct PackedColumn {
     /// Seconds since 1970 of its last second.
     at: u32,
     numbers: [u8; LATENCIES],
@@ -88,7 +88,7 @@ fn unpack_time(kept: u16) -> f32 {
 pub(super) struct Grid {
     /// Seconds of a column.
     step: u64,
-    columns: VecDeque<Kept>,
+    columns: VecDeque<PackedColumn>,
     sum: Column,
 }
 
@@ -102,7 +102,7 @@ impl Grid {
     }
 
     /// Adds a second. A column ends where its step divides the time.
-    pub(super) fn record(&mut self, at: u64, latencies: &Latencies, spent: &Spent) {
+    pub(super) fn record(&mut self, at: u64, latencies: &Latencies, spent: &OperationTimes) {
         self.sum.spent.add(spent);
         for (sum, more) in self.sum.numbers.iter_mut().zip(latencies) {
             // Saturates: more than can be shown.
@@ -125,7 +125,7 @@ impl Grid {
         if self.columns.len() == self.columns.capacity() {
             self.columns.reserve_exact(GROWTH);
         }
-        self.columns.push_back(Kept {
+        self.columns.push_back(PackedColumn {
             at: u32::try_from(at).unwrap_or(u32::MAX),
             numbers: whole.numbers.map(pack),
             count: pack_time(whole.spent.count),
@@ -135,12 +135,12 @@ impl Grid {
     }
 
     /// Returns the column that ends with a second.
-    pub(super) fn at(&self, at: u64) -> Option<Column> {
+    pub(super) fn find_column(&self, at: u64) -> Option<Column> {
         let place = { &self.columns }.binary_search_by_key(&at, |column| column.at.into());
         let column = self.columns.get(place.ok()?)?;
         Some(Column {
             numbers: column.numbers.map(unpack),
-            spent: Spent {
+            spent: OperationTimes {
                 count: unpack_time(column.count),
                 operations: unpack_time(column.operations),
                 waits: column.waits.map(unpack_time),
@@ -149,7 +149,7 @@ impl Grid {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.columns.capacity() * size_of::<Kept>()
+        self.columns.capacity() * size_of::<PackedColumn>()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -184,36 +184,39 @@ mod tests {
         let mut grid = Grid::new(5);
         let mut one = Latencies::default();
         one[3] = 1;
-        let mut spent = Spent {
+        let mut spent = OperationTimes {
             count: 1.0,
             operations: 0.5,
-            ..Spent::default()
+            ..OperationTimes::default()
         };
         spent.waits[3] = 0.125;
         for at in 1000..1012 {
             grid.record(at, &one, &spent);
         }
-        let column = grid.at(1004).unwrap();
+        let column = grid.find_column(1004).unwrap();
         assert_eq!(column.numbers[3], 5);
         assert!((column.spent.count - 5.0).abs() < 0.01);
         assert!((column.spent.operations - 2.5).abs() < 0.01);
         assert!((column.spent.waits[3] - 0.625).abs() < 0.003);
         assert_eq!(column.spent.waits[2], 0.0);
-        assert_eq!((grid.at(1003), grid.at(1014)), (None, None));
+        assert_eq!(
+            (grid.find_column(1003), grid.find_column(1014)),
+            (None, None)
+        );
         assert!(!grid.is_empty());
         for at in 1012..1020 {
-            grid.record(at, &Latencies::default(), &Spent::default());
+            grid.record(at, &Latencies::default(), &OperationTimes::default());
         }
         // Two seconds of the third column had operations; the fourth has none.
-        assert_eq!(grid.at(1014).unwrap().numbers[3], 2);
-        assert_eq!(grid.at(1019), None);
+        assert_eq!(grid.find_column(1014).unwrap().numbers[3], 2);
+        assert_eq!(grid.find_column(1019), None);
         for at in 1020..20_000 {
             grid.record(at, &one, &spent);
         }
         assert_eq!(grid.columns.len() as u64, LIVE_HEAT_COLUMNS);
         assert!(grid.bytes() < 6000, "{}", grid.bytes());
         for at in 20_000..21_000 {
-            grid.record(at, &Latencies::default(), &Spent::default());
+            grid.record(at, &Latencies::default(), &OperationTimes::default());
         }
         assert!(grid.is_empty() && grid.bytes() == 0);
     }

@@ -9,10 +9,10 @@ mod heat;
 mod row;
 mod stream;
 
-pub use book::{Book, Heat, Held, History, Kind, Step};
+pub use book::{Book, Heat, History, Kind, LimitedSeries, Step};
 pub use condition::{Condition, ConditionKind, Conditions, Report, Severity};
-pub(crate) use headline::{Asked, headline};
-pub use heat::{Column, FIRST_SECONDS, LATENCIES, Latencies, Spent, WAITS};
+pub(crate) use headline::{HeadlineRequest, headline};
+pub use heat::{Column, FIRST_SECONDS, LATENCIES, Latencies, OperationTimes, WAITS};
 pub use row::{COLUMNS, Row, bound_by, limit_of, limits};
 pub(crate) use stream::response;
 
@@ -20,7 +20,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::json::abbreviate;
 use crate::query::Query;
 use crate::words::Language;
-use book::Wanted;
+use book::RowSelector;
 use serde_json::{Map, Value, json};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ fn number(text: &str, kind: Kind) -> ApiResult<usize> {
 ///
 /// # Errors
 /// INVALID_ARGUMENT: too many terms, or one that means nothing.
-pub(crate) fn wanted(query: &Query) -> ApiResult<Vec<Wanted>> {
+pub(crate) fn wanted(query: &Query) -> ApiResult<Vec<RowSelector>> {
     let text = query.get("rows").unwrap_or(DEFAULT_ROWS);
     let terms: Vec<&str> = text.split(',').collect();
     if terms.len() > LIVE_TERMS {
@@ -146,7 +146,7 @@ pub(crate) fn wanted(query: &Query) -> ApiResult<Vec<Wanted>> {
     terms.into_iter().map(term).collect()
 }
 
-fn term(text: &str) -> ApiResult<Wanted> {
+fn term(text: &str) -> ApiResult<RowSelector> {
     const KINDS: [(&str, Kind); 4] = [
         ("pools", Kind::Pool),
         ("volumes", Kind::Volume),
@@ -154,10 +154,10 @@ fn term(text: &str) -> ApiResult<Wanted> {
         ("volumeClients", Kind::VolumeClient),
     ];
     if text.starts_with("projects/") && text.len() <= 512 {
-        return Ok(Wanted::Named(text.to_owned()));
+        return Ok(RowSelector::Named(text.to_owned()));
     }
     if text == "others" || text.parse::<IpAddr>().is_ok() {
-        return Ok(Wanted::Named(text.to_owned()));
+        return Ok(RowSelector::Named(text.to_owned()));
     }
     let (word, argument) = match text.split_once(':') {
         Some((word, argument)) => (word, Some(argument)),
@@ -165,11 +165,11 @@ fn term(text: &str) -> ApiResult<Wanted> {
     };
     if let ("clientsOf", Some(volume)) = (word, argument) {
         if volume.starts_with("projects/") && volume.len() <= 512 {
-            return Ok(Wanted::ClientsOf(volume.to_owned()));
+            return Ok(RowSelector::ClientsOf(volume.to_owned()));
         }
     }
     match KINDS.iter().find(|(known, _)| *known == word) {
-        Some((_, kind)) => Ok(Wanted::Busiest(
+        Some((_, kind)) => Ok(RowSelector::Busiest(
             *kind,
             argument.map_or(Ok(kind.most()), |text| number(text, *kind))?,
         )),
@@ -367,12 +367,12 @@ pub(crate) async fn limit_changes(
     let changes = steps.iter().filter_map(|step| {
         let (after, until) = step.between;
         let fits = |entry: &&AuditEntry| {
-            let at = u64::try_from(entry.at().secs()).unwrap_or(0);
+            let at = u64::try_from(entry.time().secs()).unwrap_or(0);
             (after.saturating_sub(SLACK)..=until + SLACK).contains(&at)
         };
         let entry = entries.iter().rfind(fits)?;
         Some(json!({
-            "time": entry.at().rfc3339(),
+            "time": entry.time().rfc3339(),
             "actor": entry.actor,
             "resource": entry.target,
             "fromBytesPerSecond": step.from,
@@ -432,12 +432,12 @@ mod tests {
         assert_eq!(
             read(&all).unwrap(),
             [
-                Wanted::Busiest(Kind::Pool, Kind::Pool.most()),
-                Wanted::Busiest(Kind::Volume, 7),
-                Wanted::Named("10.0.0.1".to_owned()),
-                Wanted::Named("fd00::1".to_owned()),
-                Wanted::Named(name.to_owned()),
-                Wanted::ClientsOf(name.to_owned()),
+                RowSelector::Busiest(Kind::Pool, Kind::Pool.most()),
+                RowSelector::Busiest(Kind::Volume, 7),
+                RowSelector::Named("10.0.0.1".to_owned()),
+                RowSelector::Named("fd00::1".to_owned()),
+                RowSelector::Named(name.to_owned()),
+                RowSelector::ClientsOf(name.to_owned()),
             ]
         );
         assert_eq!(wanted(&Query::default()).unwrap().len(), 3);

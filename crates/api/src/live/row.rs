@@ -1,6 +1,6 @@
 //! Figures of one second or one minute, and how they are kept.
 
-use super::heat::{Latencies, Spent};
+use super::heat::{Latencies, OperationTimes};
 use std::fmt::Write as _;
 
 /// Names of a row's figures, in their order.
@@ -86,7 +86,7 @@ pub struct Row {
     /// Numbers of operations by latency; of seconds alone, and not kept with the other figures.
     pub latencies: Latencies,
     /// Time of operations, by cause; kept like the numbers by latency.
-    pub spent: Spent,
+    pub spent: OperationTimes,
 }
 
 impl Row {
@@ -178,16 +178,16 @@ const UNITS: [f64; KEPT] = [1.0, 1.0, 1.0, 1.0, 1.0, 1e9, 1e9, 1.0, 1.0, 1e9, 1.
 
 /// A row as it is kept: figures on a logarithmic scale.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kept {
+pub(super) struct PackedRow {
     /// Seconds since 1970.
     pub(super) at: u32,
     figures: [u16; KEPT],
     bound_by: u8,
 }
 
-impl Kept {
+impl PackedRow {
     /// Packs a row of a moment.
-    pub(super) fn new(at: u64, row: &Row) -> Kept {
+    pub(super) fn new(at: u64, row: &Row) -> PackedRow {
         let all = row.figures();
         let [a, b, c, d, e, f, g, h, i, j, _, limit] = all;
         let mut figures = [0; KEPT];
@@ -196,7 +196,7 @@ impl Kept {
             // A conversion to integers saturates.
             *kept = ((1.0 + figure.max(0.0) * unit).log2() * STEPS).round() as u16;
         }
-        Kept {
+        PackedRow {
             at: u32::try_from(at).unwrap_or(u32::MAX),
             figures,
             bound_by: row.bound_by,
@@ -226,7 +226,7 @@ impl Kept {
             bound_by: self.bound_by,
             limit,
             latencies: Latencies::default(),
-            spent: Spent::default(),
+            spent: OperationTimes::default(),
         }
     }
 }
@@ -257,7 +257,7 @@ mod tests {
                 bound_by: 7,
                 ..Row::default()
             };
-            let back = Kept::new(5, &row).row();
+            let back = PackedRow::new(5, &row).row();
             for (was, is) in row.figures().into_iter().zip(back.figures()) {
                 assert!((was - is).abs() <= was * 6e-4, "{was} became {is}");
             }
@@ -270,14 +270,14 @@ mod tests {
                 limit: mibps * f64::from(1 << 20),
                 ..Row::default()
             };
-            assert_eq!(Kept::new(5, &row).row().limit, row.limit);
+            assert_eq!(PackedRow::new(5, &row).row().limit, row.limit);
         }
         let huge = Row {
             limit: 1e30,
             ..Row::default()
         };
-        assert!(Kept::new(0, &huge).row().limit > 1e13);
-        assert_eq!(size_of::<Kept>(), 28);
+        assert!(PackedRow::new(0, &huge).row().limit > 1e13);
+        assert_eq!(size_of::<PackedRow>(), 28);
     }
 
     #[test]

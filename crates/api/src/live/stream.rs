@@ -4,10 +4,10 @@
 //! taken, and says what changed since that. A slow reader skips seconds, and one that takes nothing
 //! for long is dropped.
 
-use super::book::{Shown, Wanted, select};
+use super::book::{RowSelector, SeriesRow, select};
 use super::row::{COLUMNS, limits, write_figure};
 use super::{Live, too_many};
-use crate::connections::{Slot, Working};
+use crate::connections::{RequestGuard, Slot};
 use crate::error::ApiResult;
 use crate::logins::{self, Credential};
 use crate::state::AppState;
@@ -48,7 +48,7 @@ pub(crate) type Shows = (Credential, Option<IpAddr>);
 struct Reader {
     app: AppState,
     live: Arc<Live>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<RowSelector>,
     token: Option<Shows>,
     news: watch::Receiver<Option<u64>>,
     stage: Stage,
@@ -64,7 +64,7 @@ struct Reader {
     /// Language of the conditions.
     language: Language,
     slot: Option<Arc<Slot>>,
-    _working: Option<Working>,
+    _working: Option<RequestGuard>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -76,7 +76,7 @@ struct Reader {
 pub(crate) fn response(
     app: &AppState,
     live: &Arc<Live>,
-    (wanted, language): (Vec<Wanted>, Language),
+    (wanted, language): (Vec<RowSelector>, Language),
     token: Option<Shows>,
     last: Option<&str>,
     slot: Option<Arc<Slot>>,
@@ -148,7 +148,7 @@ impl Reader {
                 };
                 if let Some(rows) = self.rows(at) {
                     self.at = at;
-                    return Some(self.event("past", &all(at, &rows, false)));
+                    return Some(self.event("past", &render_all_rows(at, &rows, false)));
                 }
                 self.stage = Stage::Whole;
             }
@@ -159,7 +159,7 @@ impl Reader {
             self.at = self.live.book.latest();
             let rows = self.rows(self.at).unwrap_or_default();
             self.known = rows.iter().map(|s| (s.number, hash(&figures(s)))).collect();
-            return Some(self.event("whole", &all(self.at, &rows, true)));
+            return Some(self.event("whole", &render_all_rows(self.at, &rows, true)));
         }
         if let Some(frame) = self.changed_conditions() {
             return Some(frame);
@@ -191,7 +191,7 @@ impl Reader {
         again.is_err_and(|refusal| refusal.status == Status::Unauthenticated)
     }
 
-    fn rows(&self, at: u64) -> Option<Vec<Shown>> {
+    fn rows(&self, at: u64) -> Option<Vec<SeriesRow>> {
         Some(select(self.live.book.rows(at)?, &self.wanted))
     }
 
@@ -250,7 +250,7 @@ impl Reader {
 }
 
 /// Writes a row as `[number, figures…]`.
-fn figures(shown: &Shown) -> String {
+fn figures(shown: &SeriesRow) -> String {
     let mut text = format!("[{}", shown.number);
     for figure in shown.row.figures() {
         text.push(',');
@@ -267,12 +267,12 @@ fn hash(text: &str) -> u64 {
 }
 
 /// Writes what a row's number stands for.
-fn name(shown: &Shown) -> String {
+fn name(shown: &SeriesRow) -> String {
     json!([shown.number, shown.kind.as_str(), Value::from(&*shown.name)]).to_string()
 }
 
 /// Writes all rows of a second with their names; of a first frame, with what figures mean.
-fn all(at: u64, rows: &[Shown], first: bool) -> String {
+fn render_all_rows(at: u64, rows: &[SeriesRow], first: bool) -> String {
     let meaning = match first {
         true => format!(
             ",\"columns\":{},\"limits\":{}",

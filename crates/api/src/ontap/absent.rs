@@ -3,8 +3,8 @@
 //! lists are empty.
 
 use super::listing::Listing;
-use super::refusal::{Answered, Refusal};
-use super::surface::{Asked, Reply};
+use super::refusal::{HandlerResult, Refusal};
+use super::surface::{CallContext, Reply};
 use crate::route::Verb;
 
 /// The collections, by their paths.
@@ -121,7 +121,7 @@ pub fn is_command(words: &[&str]) -> bool {
 }
 
 /// Returns an empty list. Without a record no field can be told from others.
-pub fn nothing(a: &Asked<'_>) -> Answered<Reply> {
+pub fn nothing(a: &CallContext<'_>) -> HandlerResult<Reply> {
     let query = a.call.query.iter().filter(|(name, _)| name != "order_by");
     let lenient = ("ignore_unknown_fields".to_owned(), "true".to_owned());
     let query: Vec<_> = query.cloned().chain([lenient]).collect();
@@ -140,7 +140,7 @@ pub fn is_kind(path: &[&str]) -> bool {
 }
 
 /// Handles a request to such a kind: there are none, and none can be made.
-pub fn answer(a: &Asked<'_>, verb: Verb) -> Answered<Reply> {
+pub fn answer(a: &CallContext<'_>, verb: Verb) -> HandlerResult<Reply> {
     let path = a.path();
     let kind = kind(&path).ok_or_else(Refusal::no_api)?;
     match verb {

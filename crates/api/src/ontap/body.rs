@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::refusal::{Answered, Refusal};
+use super::refusal::{HandlerResult, Refusal};
 
 /// The fields of a body that were not taken yet.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ impl Fields {
     ///
     /// # Errors
     /// It is no object, or has a field twice.
-    pub fn read(body: &Value) -> Answered<Fields> {
+    pub fn read(body: &Value) -> HandlerResult<Fields> {
         let mut fields = Fields::default();
         match body {
             Value::Null => {}
@@ -29,7 +29,7 @@ impl Fields {
         Ok(fields)
     }
 
-    fn lay(&mut self, name: String, value: &Value) -> Answered<()> {
+    fn lay(&mut self, name: String, value: &Value) -> HandlerResult<()> {
         match value {
             Value::Object(inner) => {
                 for (key, value) in inner {
@@ -54,7 +54,7 @@ impl Fields {
     }
 
     /// Returns true if a field is there and not taken yet.
-    pub fn has(&self, name: &str) -> bool {
+    pub fn has_field(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
@@ -70,7 +70,7 @@ impl Fields {
     ///
     /// # Errors
     /// It is something else.
-    pub fn text(&mut self, name: &str) -> Answered<Option<String>> {
+    pub fn text(&mut self, name: &str) -> HandlerResult<Option<String>> {
         match self.take(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -82,7 +82,7 @@ impl Fields {
     ///
     /// # Errors
     /// It is something else.
-    pub fn number(&mut self, name: &str) -> Answered<Option<u64>> {
+    pub fn number(&mut self, name: &str) -> HandlerResult<Option<u64>> {
         let wrong = |text: &str| Refusal::value(name, text, "integer");
         match self.take(name) {
             None | Some(Value::Null) => Ok(None),
@@ -98,7 +98,7 @@ impl Fields {
     ///
     /// # Errors
     /// It is something else.
-    pub fn flag(&mut self, name: &str) -> Answered<Option<bool>> {
+    pub fn flag(&mut self, name: &str) -> HandlerResult<Option<bool>> {
         match self.take(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Bool(flag)) => Ok(Some(flag)),
@@ -123,7 +123,7 @@ impl Fields {
     ///
     /// # Errors
     /// A field that was given another value.
-    pub fn fixed(&mut self, all: &[(&str, &str)]) -> Answered<()> {
+    pub fn fixed(&mut self, all: &[(&str, &str)]) -> HandlerResult<()> {
         for (name, here) in all {
             let given = match self.take(name) {
                 None | Some(Value::Null) => continue,
@@ -142,7 +142,7 @@ impl Fields {
     ///
     /// # Errors
     /// It is something else.
-    pub fn list(&mut self, name: &str) -> Answered<Option<Vec<String>>> {
+    pub fn list(&mut self, name: &str) -> HandlerResult<Option<Vec<String>>> {
         let wrong = |other: &Value| Refusal::value(name, &other.to_string(), "a list of strings");
         match self.take(name) {
             None | Some(Value::Null) => Ok(None),
@@ -151,7 +151,7 @@ impl Fields {
             }
             Some(Value::Array(all)) => {
                 let text = |v: &Value| v.as_str().map(str::to_owned).ok_or_else(|| wrong(v));
-                all.iter().map(text).collect::<Answered<_>>().map(Some)
+                all.iter().map(text).collect::<HandlerResult<_>>().map(Some)
             }
             Some(other) => Err(wrong(&other)),
         }
@@ -161,7 +161,7 @@ impl Fields {
     ///
     /// # Errors
     /// A field that cannot be set, or one that the resource does not have.
-    pub fn done_of(self, known: &[&str]) -> Answered<()> {
+    pub fn done_of(self, known: &[&str]) -> HandlerResult<()> {
         match self.0.into_keys().next() {
             None => Ok(()),
             Some(name) if known.iter().any(|k| is_part(k, &name)) => {
@@ -175,7 +175,7 @@ impl Fields {
     ///
     /// # Errors
     /// A field that the request does not have.
-    pub fn done(self) -> Answered<()> {
+    pub fn done(self) -> HandlerResult<()> {
         match self.0.into_keys().next() {
             None => Ok(()),
             Some(name) => Err(Refusal::unexpected(&name)),

@@ -6,19 +6,19 @@ use weir_ontap::fields::export::{Draft, RULES, Rule, RuleDraft, TABLE, inserted,
 use weir_ontap::storage::{ExportRule, NamedKind, PolicyBody, PolicyChange, StoragePolicy};
 
 use super::body::Fields;
-use super::named::{all, delete, edit, find, key, made, rename, submit};
-use super::refusal::{Answered, Refusal};
+use super::named::{delete, edit, find, key, list_policies, made, rename, submit};
+use super::refusal::{HandlerResult, Refusal};
 use super::resource;
-use super::surface::{Asked, Reply};
+use super::surface::{CallContext, Reply};
 use crate::route::Verb;
 
 /// Reads a rule; what the body does not say is as `before`, or as in ONTAP. Returns the index that
 /// it says as well.
 fn read_rule(
-    a: &Asked<'_>,
+    a: &CallContext<'_>,
     fields: &mut Fields,
     before: Option<&ExportRule>,
-) -> Answered<(ExportRule, Option<u32>)> {
+) -> HandlerResult<(ExportRule, Option<u32>)> {
     let mut draft = RuleDraft::default();
     resource::read(a, &RULES, fields, Way::Modify, &mut draft, None)?;
     let index = match draft.index {
@@ -42,7 +42,7 @@ fn read_rule(
 }
 
 /// Returns `rules` of a policy's body, numbered from 1 unless they say otherwise.
-fn read_rules(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<Vec<ExportRule>>> {
+fn read_rules(a: &CallContext<'_>, fields: &mut Fields) -> HandlerResult<Option<Vec<ExportRule>>> {
     let list = match fields.take("rules") {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::Array(list)) => list,
@@ -66,9 +66,9 @@ fn read_rules(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<Vec<ExportR
 }
 
 /// Handles requests to `protocols/nfs/export-policies`.
-pub fn list_or_change(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
+pub fn list_or_change(a: &CallContext<'_>, verb: Verb, path: &[&str]) -> HandlerResult<Reply> {
     const KIND: NamedKind = NamedKind::Export;
-    let read = |way| -> Answered<(Draft, Option<Vec<ExportRule>>)> {
+    let read = |way| -> HandlerResult<(Draft, Option<Vec<ExportRule>>)> {
         let mut draft = Draft::default();
         let mut fields = Fields::read(&a.call.body)?;
         let rules = read_rules(a, &mut fields)?;
@@ -79,7 +79,7 @@ pub fn list_or_change(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Repl
         // Ansible writes a slash behind the collection.
         (Verb::Get, [] | [_]) => {
             let one = !matches!(path, [] | [""]);
-            resource::get(a, &TABLE, one, |_| all(a, KIND))
+            resource::get(a, &TABLE, one, |_| list_policies(a, KIND))
         }
         (Verb::Post, []) => {
             a.only(&[])?;
@@ -113,7 +113,7 @@ fn row(policy: &StoragePolicy, rule: &ExportRule) -> Rule {
     }
 }
 
-fn export_rules(a: &Asked<'_>, verb: Verb, id: &str, path: &[&str]) -> Answered<Reply> {
+fn export_rules(a: &CallContext<'_>, verb: Verb, id: &str, path: &[&str]) -> HandlerResult<Reply> {
     const KIND: NamedKind = NamedKind::Export;
     let at = match path {
         [] => None,
@@ -177,7 +177,7 @@ fn export_rules(a: &Asked<'_>, verb: Verb, id: &str, path: &[&str]) -> Answered<
 }
 
 /// Handles POST of a rule of a policy.
-fn create_rule(a: &Asked<'_>, id: &str, policy: &StoragePolicy) -> Answered<Reply> {
+fn create_rule(a: &CallContext<'_>, id: &str, policy: &StoragePolicy) -> HandlerResult<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
     let (new, asked) = read_rule(a, &mut fields, None)?;

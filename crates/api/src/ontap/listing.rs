@@ -12,10 +12,10 @@
 use std::cmp::Ordering;
 
 use serde_json::{Map, Value, json};
-use weir_base::percent::{UNRESERVED, Unescaped, escape};
+use weir_base::percent::{UNRESERVED, UnescapedSet, escape};
 use weir_ontap::query;
 
-use super::refusal::{Answered, Refusal};
+use super::refusal::{HandlerResult, Refusal};
 use super::surface::Reply;
 
 /// Parameters that are no queries.
@@ -37,7 +37,7 @@ const RESERVED: &[&str] = &[
 /// Records in one reply where the client does not say: ONTAP's own figure.
 const PAGE: usize = 10_000;
 /// Bytes that the links of ONTAP leave as they are.
-const IN_LINKS: Unescaped = UNRESERVED.and(b"*,:");
+const IN_LINKS: UnescapedSet = UNRESERVED.and(b"*,:");
 
 /// Bytes of a `start` parameter.
 const START_MAX: usize = 4096;
@@ -102,7 +102,7 @@ impl Listing {
     ///
     /// # Errors
     /// A name that is not in `known`, a value that is not of its kind.
-    pub fn parse(query: &[(String, String)], known: &[&str]) -> Answered<Listing> {
+    pub fn parse(query: &[(String, String)], known: &[&str]) -> HandlerResult<Listing> {
         let lenient = query.iter().any(|(name, value)| {
             name == "ignore_unknown_fields" && value.eq_ignore_ascii_case("true")
         });
@@ -196,7 +196,7 @@ impl Listing {
     ///
     /// # Errors
     /// As [`Listing::parse`].
-    pub fn of_page(query: &[(String, String)], known: &[&str]) -> Answered<Listing> {
+    pub fn of_page(query: &[(String, String)], known: &[&str]) -> HandlerResult<Listing> {
         const PAGE: [&str; 4] = ["order_by", "max_records", "start", "return_records"];
         let all = query.iter();
         let page: Vec<_> = all
@@ -263,7 +263,8 @@ impl Listing {
             })
         };
         let start = self.start.as_ref();
-        let after = start.map(|start| Rank::of(start.values.iter().cloned(), &start.place));
+        let after =
+            start.map(|start| Rank::from_values(start.values.iter().cloned(), &start.place));
         let mut same = start.map_or(0, |start| start.shown);
         let mut ranked: Vec<(Rank, usize, T)> = Vec::new();
         for (at, item) in all.filter(matches).enumerate() {
@@ -271,15 +272,15 @@ impl Listing {
                 .order
                 .iter()
                 .map(|(name, _)| texts(&item, name).concat());
-            let rank = Rank::of(values, &place(&item));
+            let rank = Rank::from_values(values, &place(&item));
             match after.as_ref().map(|after| self.compare(&rank, after)) {
                 Some(Ordering::Less) => continue,
                 Some(Ordering::Equal) if same > 0 => same -= 1,
                 _ => ranked.push((rank, at, item)),
             }
         }
-        type Ranked<T> = (Rank, usize, T);
-        let compare = |a: &Ranked<T>, b: &Ranked<T>| {
+        type RankedItem<T> = (Rank, usize, T);
+        let compare = |a: &RankedItem<T>, b: &RankedItem<T>| {
             let order = self.compare(&a.0, &b.0);
             order.then(a.1.cmp(&b.1))
         };
@@ -382,10 +383,10 @@ struct Rank {
 }
 
 impl Rank {
-    fn of(values: impl Iterator<Item = String>, place: &[String]) -> Rank {
+    fn from_values(values: impl Iterator<Item = String>, place: &[String]) -> Rank {
         Rank {
-            values: values.map(Key::of).collect(),
-            place: place.iter().cloned().map(Key::of).collect(),
+            values: values.map(Key::from_text).collect(),
+            place: place.iter().cloned().map(Key::from_text).collect(),
         }
     }
 }
@@ -400,7 +401,7 @@ enum Key {
 }
 
 impl Key {
-    fn of(text: String) -> Key {
+    fn from_text(text: String) -> Key {
         if text.is_empty() {
             return Key::None;
         }
@@ -488,7 +489,7 @@ mod tests {
             .collect()
     }
 
-    fn ask(pairs: &[(&str, &str)]) -> Answered<Reply> {
+    fn request_listing(pairs: &[(&str, &str)]) -> HandlerResult<Reply> {
         let pairs: Vec<(String, String)> = pairs
             .iter()
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
@@ -497,7 +498,7 @@ mod tests {
     }
 
     fn names(pairs: &[(&str, &str)]) -> Vec<String> {
-        let body = ask(pairs).unwrap().body;
+        let body = request_listing(pairs).unwrap().body;
         let all = body["records"].as_array().unwrap();
         all.iter()
             .map(|r| r["uuid"].as_str().unwrap().to_owned())
@@ -512,12 +513,16 @@ mod tests {
         assert_eq!(names(&[("rules.label", "c")]), ["u2"]);
         assert_eq!(names(&[("svm.name", "!S")]), Vec::<String>::new());
         assert_eq!(names(&[("order_by", "size asc")]), ["u2", "u1", "u0"]);
-        let body = ask(&[("fields", "svm.name,rules")]).unwrap().body;
+        let body = request_listing(&[("fields", "svm.name,rules")])
+            .unwrap()
+            .body;
         assert_eq!(
             body["records"][0],
             json!({"uuid": "u0", "svm": {"name": "S"}, "rules": [{"label": "daily"}, {"label": "a"}]})
         );
-        let body = ask(&[("fields", "svm.name"), ("name", "b")]).unwrap().body;
+        let body = request_listing(&[("fields", "svm.name"), ("name", "b")])
+            .unwrap()
+            .body;
         assert_eq!(
             body["records"][0],
             json!({"uuid": "u1", "name": "b", "svm": {"name": "S"}})
@@ -526,7 +531,9 @@ mod tests {
         let svm = [("fields".to_owned(), "svm.uuid".to_owned())];
         let listing = Listing::parse(&svm, &["uuid", "svm.name", "svm.uuid"]).unwrap();
         assert_eq!(listing.one(&["uuid"], of.clone()).body, of);
-        let page = ask(&[("max_records", "2"), ("name", "*")]).unwrap().body;
+        let page = request_listing(&[("max_records", "2"), ("name", "*")])
+            .unwrap()
+            .body;
         assert_eq!(page["num_records"], 2);
         assert_eq!(
             page["_links"]["next"]["href"],
@@ -536,7 +543,9 @@ mod tests {
         assert_eq!(names(&[("max_records", "2"), ("start", start)]), ["u2"]);
         let gone = r#"[[],["aa","u9"],1]"#;
         assert_eq!(names(&[("start", gone)]), ["u1", "u2"]);
-        let counted = ask(&[("return_records", "false")]).unwrap().body;
+        let counted = request_listing(&[("return_records", "false")])
+            .unwrap()
+            .body;
         assert_eq!(
             (&counted["num_records"], counted.get("records")),
             (&json!(3), None)
@@ -554,7 +563,11 @@ mod tests {
             ("start", "2", 262_197),
             ("start", r#"[["x"],[],1]"#, 262_197),
         ] {
-            assert_eq!(ask(&[(name, value)]).unwrap_err().code, code, "{name}");
+            assert_eq!(
+                request_listing(&[(name, value)]).unwrap_err().code,
+                code,
+                "{name}"
+            );
         }
     }
 }

@@ -40,15 +40,15 @@ mod volumes;
 use weir_control::Actor;
 
 use crate::route::Verb;
-pub(crate) use refusal::{Answered, Refusal};
-use surface::Asked;
+pub(crate) use refusal::{HandlerResult, Refusal};
+use surface::CallContext;
 pub(crate) use surface::{Call, Reply, Surface, time};
 
 impl Surface {
     /// Handles a request and returns its reply. May block.
     pub fn answer(&self, actor: &Actor, call: &Call) -> Reply {
         let cluster = self.cluster(actor);
-        let asked = Asked {
+        let asked = CallContext {
             surface: self,
             cluster: &*cluster,
             call,
@@ -57,8 +57,8 @@ impl Surface {
     }
 }
 
-impl Asked<'_> {
-    fn answer(&self) -> Answered<Reply> {
+impl CallContext<'_> {
+    fn answer(&self) -> HandlerResult<Reply> {
         use Verb::{Delete, Get, Patch, Post};
         let path = self.path();
         if let ["private", "cli", words @ ..] = path.as_slice() {
@@ -126,7 +126,7 @@ impl Asked<'_> {
         }
     }
 
-    fn snapmirror(&self, verb: Verb, path: &[&str]) -> Answered<Reply> {
+    fn snapmirror(&self, verb: Verb, path: &[&str]) -> HandlerResult<Reply> {
         use Verb::{Delete, Get, Patch, Post};
         match (verb, path) {
             (Get, ["relationships"]) => relationships::list(self),

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 use weir_ontap::fields::snapshot_policy::{
-    CopiesDraft, Draft, SCHEDULES, Scheduled, TABLE, copies as copies_of,
+    CopiesDraft, Draft, PolicySchedule, SCHEDULES, TABLE, copies as copies_of,
 };
 use weir_ontap::fields::{Way, export, qos};
 use weir_ontap::storage::{
@@ -16,9 +16,9 @@ use weir_ontap::value::identity as uuid;
 use weir_ontap::{Change, Reason};
 
 use super::body::Fields;
-use super::refusal::{Answered, Refusal};
+use super::refusal::{HandlerResult, Refusal};
 use super::resource;
-use super::surface::{Asked, Reply};
+use super::surface::{CallContext, Reply};
 use crate::route::Verb;
 
 /// Changes of one policy that may come in between.
@@ -28,7 +28,7 @@ pub(super) fn key(
     kind: NamedKind,
     name: Option<String>,
     svm: Option<String>,
-) -> Answered<PolicyKey> {
+) -> HandlerResult<PolicyKey> {
     let name = name.ok_or_else(|| Refusal::required("name"))?;
     let svm = svm.ok_or_else(|| Refusal::required("svm.name"))?;
     Ok(PolicyKey { kind, svm, name })
@@ -36,23 +36,27 @@ pub(super) fn key(
 
 /// Returns the policies of a kind. Export policies of the cluster are repeated for each machine,
 /// as ONTAP lists them.
-pub(super) fn all(a: &Asked<'_>, kind: NamedKind) -> Vec<StoragePolicy> {
+pub(super) fn list_policies(a: &CallContext<'_>, kind: NamedKind) -> Vec<StoragePolicy> {
     match kind {
         NamedKind::Export => export::policies(a.cluster),
         _ => a.cluster.storage_policies(kind),
     }
 }
 
-pub(super) fn find(a: &Asked<'_>, kind: NamedKind, id: &str) -> Answered<StoragePolicy> {
+pub(super) fn find(a: &CallContext<'_>, kind: NamedKind, id: &str) -> HandlerResult<StoragePolicy> {
     let meant = |p: &StoragePolicy| match kind {
         NamedKind::Export => export::id(p).to_string() == id,
         _ => qos::uuid(p) == id,
     };
-    let found = all(a, kind).into_iter().find(meant);
+    let found = list_policies(a, kind).into_iter().find(meant);
     found.ok_or_else(Refusal::no_entry)
 }
 
-pub(super) fn submit(a: &Asked<'_>, key: PolicyKey, change: PolicyChange) -> Answered<()> {
+pub(super) fn submit(
+    a: &CallContext<'_>,
+    key: PolicyKey,
+    change: PolicyChange,
+) -> HandlerResult<()> {
     let kind = key.kind;
     let change = Change::Policy { key, change };
     a.cluster
@@ -62,12 +66,12 @@ pub(super) fn submit(a: &Asked<'_>, key: PolicyKey, change: PolicyChange) -> Ans
 
 /// Changes what a policy says, from how it is.
 pub(super) fn edit(
-    a: &Asked<'_>,
+    a: &CallContext<'_>,
     kind: NamedKind,
     id: &str,
     comment: Option<&str>,
-    make: impl Fn(&StoragePolicy) -> Answered<Option<PolicyBody>>,
-) -> Answered<()> {
+    make: impl Fn(&StoragePolicy) -> HandlerResult<Option<PolicyBody>>,
+) -> HandlerResult<()> {
     for attempt in 1.. {
         let policy = find(a, kind, id)?;
         let body = make(&policy)?.filter(|body| *body != policy.body);
@@ -94,14 +98,18 @@ pub(super) fn edit(
 }
 
 /// Returns a policy's new name, if the body has one.
-pub(super) fn rename(a: &Asked<'_>, policy: &StoragePolicy, to: Option<String>) -> Answered<()> {
+pub(super) fn rename(
+    a: &CallContext<'_>,
+    policy: &StoragePolicy,
+    to: Option<String>,
+) -> HandlerResult<()> {
     match to.filter(|to| *to != policy.key.name) {
         None => Ok(()),
         Some(to) => submit(a, policy.key.clone(), PolicyChange::Rename(to)),
     }
 }
 
-pub(super) fn delete(a: &Asked<'_>, kind: NamedKind, id: &str) -> Answered<Reply> {
+pub(super) fn delete(a: &CallContext<'_>, kind: NamedKind, id: &str) -> HandlerResult<Reply> {
     a.only(&[])?;
     let policy = find(a, kind, id)?;
     submit(a, policy.key, PolicyChange::Delete)?;
@@ -109,14 +117,16 @@ pub(super) fn delete(a: &Asked<'_>, kind: NamedKind, id: &str) -> Answered<Reply
 }
 
 /// Returns the policy that was just made, if it is there.
-pub(super) fn made(a: &Asked<'_>, key: &PolicyKey) -> Option<StoragePolicy> {
-    all(a, key.kind).into_iter().find(|p| p.key == *key)
+pub(super) fn made(a: &CallContext<'_>, key: &PolicyKey) -> Option<StoragePolicy> {
+    list_policies(a, key.kind)
+        .into_iter()
+        .find(|p| p.key == *key)
 }
 
 /// Handles requests to `storage/qos/policies`.
-pub fn qos_policies(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
+pub fn qos_policies(a: &CallContext<'_>, verb: Verb, path: &[&str]) -> HandlerResult<Reply> {
     const KIND: NamedKind = NamedKind::Qos;
-    let draft = |way| -> Answered<qos::Draft> {
+    let draft = |way| -> HandlerResult<qos::Draft> {
         let mut draft = qos::Draft::default();
         let mut fields = Fields::read(&a.call.body)?;
         resource::read(a, &qos::TABLE, &mut fields, way, &mut draft, None)?;
@@ -157,7 +167,11 @@ pub fn qos_policies(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply>
 }
 
 /// Reads one schedule of a policy; fields that the body does not have are as `before`.
-fn read_copies(a: &Asked<'_>, fields: &mut Fields, before: Option<&Copies>) -> Answered<Copies> {
+fn read_copies(
+    a: &CallContext<'_>,
+    fields: &mut Fields,
+    before: Option<&Copies>,
+) -> HandlerResult<Copies> {
     let mut draft = CopiesDraft::default();
     resource::read(a, &SCHEDULES, fields, Way::Modify, &mut draft, None)?;
     let [name, id] = draft.schedule;
@@ -199,7 +213,7 @@ fn read_copies(a: &Asked<'_>, fields: &mut Fields, before: Option<&Copies>) -> A
 }
 
 /// Returns `copies` of a policy's body.
-fn read_all_copies(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<Vec<Copies>>> {
+fn read_all_copies(a: &CallContext<'_>, fields: &mut Fields) -> HandlerResult<Option<Vec<Copies>>> {
     let list = match fields.take("copies") {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::Array(list)) => list,
@@ -215,16 +229,17 @@ fn read_all_copies(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<Vec<Co
         let mut fields = Fields::read(body)?;
         read_copies(a, &mut fields, None)
     };
-    list.iter().map(one).collect::<Answered<_>>().map(Some)
+    list.iter().map(one).collect::<HandlerResult<_>>().map(Some)
 }
 
 /// Handles requests to `storage/snapshot-policies`.
-pub fn snapshot_policies(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
+pub fn snapshot_policies(a: &CallContext<'_>, verb: Verb, path: &[&str]) -> HandlerResult<Reply> {
     const KIND: NamedKind = NamedKind::Snapshot;
-    let read = |way| -> Answered<(Draft, Option<Vec<Copies>>, bool)> {
+    let read = |way| -> HandlerResult<(Draft, Option<Vec<Copies>>, bool)> {
         let mut draft = Draft::default();
         let mut fields = Fields::read(&a.call.body)?;
-        let cluster = ["svm", "svm.name", "svm.uuid"].map(|name| fields.has(name)) == [false; 3];
+        let cluster =
+            ["svm", "svm.name", "svm.uuid"].map(|name| fields.has_field(name)) == [false; 3];
         let copies = read_all_copies(a, &mut fields)?;
         resource::read(a, &TABLE, &mut fields, way, &mut draft, None)?;
         Ok((draft, copies, cluster))
@@ -272,10 +287,10 @@ pub fn snapshot_policies(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<R
     }
 }
 
-fn schedules(a: &Asked<'_>, verb: Verb, id: &str, path: &[&str]) -> Answered<Reply> {
+fn schedules(a: &CallContext<'_>, verb: Verb, id: &str, path: &[&str]) -> HandlerResult<Reply> {
     const KIND: NamedKind = NamedKind::Snapshot;
     let policy = find(a, KIND, id)?;
-    let row = |of: &Copies| Scheduled {
+    let row = |of: &Copies| PolicySchedule {
         policy: Some(policy.clone()),
         of: of.clone(),
     };

@@ -7,13 +7,13 @@ use weir_ontap::fields::interface::{NAME, TABLE, rows};
 
 use super::body::Fields;
 use super::listing::Listing;
-use super::refusal::{Answered, Refusal};
+use super::refusal::{HandlerResult, Refusal};
 use super::resource;
-use super::surface::{Asked, Reply};
+use super::surface::{CallContext, Reply};
 use crate::route::Verb;
 
 /// Handles `network interface show` of `private/cli`: the same addresses.
-pub fn lines(a: &Asked<'_>) -> Answered<Reply> {
+pub fn lines(a: &CallContext<'_>) -> HandlerResult<Reply> {
     const FIELDS: &[&str] = &["vserver", "lif", "address", "data_protocol", "status_oper"];
     const KEYS: &[&str] = &["vserver", "lif"];
     let keys = ("fields".to_owned(), KEYS.join(","));
@@ -36,7 +36,7 @@ pub fn lines(a: &Asked<'_>) -> Answered<Reply> {
 }
 
 /// Handles requests to `network/ip/interfaces`.
-pub fn interfaces(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
+pub fn interfaces(a: &CallContext<'_>, verb: Verb, path: &[&str]) -> HandlerResult<Reply> {
     let all = || rows(a.cluster, a.call.node);
     match (verb, path) {
         (Verb::Get, [] | [_]) => resource::get(a, &TABLE, !path.is_empty(), |_| all()),

@@ -8,29 +8,29 @@ use weir_relations::manager::Verb;
 use weir_relations::schedule::{Numbers, Schedule};
 
 use super::body::Fields;
-use super::refusal::{Answered, Refusal};
+use super::refusal::{HandlerResult, Refusal};
 use super::resource;
-use super::surface::{Asked, Reply, time};
+use super::surface::{CallContext, Reply, time};
 
 /// Handles GET of the cluster.
-pub fn cluster(a: &Asked<'_>) -> Answered<Reply> {
+pub fn cluster(a: &CallContext<'_>) -> HandlerResult<Reply> {
     resource::get(a, &identity::TABLE, true, |_| {
         vec![identity::row(a.cluster)]
     })
 }
 
-fn rows(a: &Asked<'_>) -> Vec<node::Row> {
+fn rows(a: &CallContext<'_>) -> Vec<node::Row> {
     node::rows(a.cluster, Some(a.call.node))
 }
 
 /// Handles GET of nodes: this one, or those of its cluster. A pair, and those that stand by, are
 /// shown as ONTAP's high availability.
-pub fn nodes(a: &Asked<'_>, one: bool) -> Answered<Reply> {
+pub fn nodes(a: &CallContext<'_>, one: bool) -> HandlerResult<Reply> {
     resource::get(a, &node::TABLE, one, |_| rows(a))
 }
 
 /// Handles PATCH of a node: nothing of it can be changed here.
-pub fn change_node(a: &Asked<'_>) -> Answered<Reply> {
+pub fn change_node(a: &CallContext<'_>) -> HandlerResult<Reply> {
     a.only(&[])?;
     let like = resource::found(a, &node::TABLE, rows(a))?;
     let mut fields = Fields::read(&a.call.body)?;
@@ -46,17 +46,17 @@ pub fn change_node(a: &Asked<'_>) -> Answered<Reply> {
 }
 
 /// Handles GET of jobs, or of the one whose path it is.
-pub fn jobs(a: &Asked<'_>, one: bool) -> Answered<Reply> {
+pub fn jobs(a: &CallContext<'_>, one: bool) -> HandlerResult<Reply> {
     resource::get(a, &job::TABLE, one, |_| a.surface.jobs())
 }
 
 /// Handles GET of schedules, or of the one whose path it is.
-pub fn schedules(a: &Asked<'_>, one: bool) -> Answered<Reply> {
+pub fn schedules(a: &CallContext<'_>, one: bool) -> HandlerResult<Reply> {
     resource::get(a, &schedule::TABLE, one, |_| a.cluster.schedules())
 }
 
 /// Numbers of a cron field; none are every one.
-fn numbers(fields: &mut Fields, name: &str, low: u32, high: u32) -> Answered<Option<Numbers>> {
+fn numbers(fields: &mut Fields, name: &str, low: u32, high: u32) -> HandlerResult<Option<Numbers>> {
     let value = match fields.take(name) {
         None | Some(Value::Null) => return Ok(None),
         Some(value) => value,
@@ -67,7 +67,7 @@ fn numbers(fields: &mut Fields, name: &str, low: u32, high: u32) -> Answered<Opt
     });
     match all {
         Some(all) if all.is_empty() => Ok(None),
-        Some(all) => match Numbers::of(all, low, high) {
+        Some(all) => match Numbers::from_numbers(all, low, high) {
             Some(numbers) => Ok(Some(numbers)),
             None => Err(out_of_range(name, &value, low, high)),
         },
@@ -108,7 +108,7 @@ fn interval(text: &str) -> Option<u32> {
 }
 
 /// Handles POST of a schedule.
-pub fn create_schedule(a: &Asked<'_>) -> Answered<Reply> {
+pub fn create_schedule(a: &CallContext<'_>) -> HandlerResult<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
     let minutes = numbers(&mut fields, "cron.minutes", 0, 59)?;
@@ -134,10 +134,10 @@ pub fn create_schedule(a: &Asked<'_>) -> Answered<Reply> {
         },
         (None, Some(minutes)) => Schedule::At {
             minutes,
-            hours: hours.unwrap_or(Numbers::all(0, 23)),
-            days: days.unwrap_or(Numbers::all(1, 31)),
-            months: months.unwrap_or(Numbers::all(1, 12)),
-            weekdays: weekdays.unwrap_or(Numbers::all(0, 6)),
+            hours: hours.unwrap_or(Numbers::from_range(0, 23)),
+            days: days.unwrap_or(Numbers::from_range(1, 31)),
+            months: months.unwrap_or(Numbers::from_range(1, 12)),
+            weekdays: weekdays.unwrap_or(Numbers::from_range(0, 6)),
         },
         _ => return Err(Refusal::required("cron.minutes")),
     };
@@ -145,13 +145,15 @@ pub fn create_schedule(a: &Asked<'_>) -> Answered<Reply> {
         name: name.clone(),
         schedule,
     };
-    a.cluster.change(change.into()).map_err(Refusal::of)?;
+    a.cluster
+        .change(change.into())
+        .map_err(Refusal::from_failure)?;
     let made = a.cluster.schedules().into_iter().find(|s| s.name == name);
     resource::made(a, &schedule::TABLE, made)
 }
 
 /// Handles DELETE of a schedule.
-pub fn delete_schedule(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+pub fn delete_schedule(a: &CallContext<'_>, id: &str) -> HandlerResult<Reply> {
     a.only(&[])?;
     let all = a.cluster.schedules();
     let found = all.into_iter().find(|s| uuid("schedule", &s.name) == id);
@@ -163,13 +165,13 @@ pub fn delete_schedule(a: &Asked<'_>, id: &str) -> Answered<Reply> {
 }
 
 /// Handles GET of peers, or of the one whose path it is.
-pub fn peers(a: &Asked<'_>, one: bool) -> Answered<Reply> {
+pub fn peers(a: &CallContext<'_>, one: bool) -> HandlerResult<Reply> {
     resource::get(a, &peer::TABLE, one, |_| a.cluster.peers())
 }
 
 /// Handles POST of a peer: with its fingerprint; or offering it pairing, with a passphrase that the
 /// reply has; or joining it with that.
-pub fn create_peer(a: &Asked<'_>) -> Answered<Reply> {
+pub fn create_peer(a: &CallContext<'_>) -> HandlerResult<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
     let mut draft = peer::Draft::default();
@@ -186,12 +188,12 @@ pub fn create_peer(a: &Asked<'_>) -> Answered<Reply> {
     if let Some(passphrase) = draft.passphrase {
         let address = address.ok_or_else(|| Refusal::required("remote.ip_addresses"))?;
         let joined = a.cluster.join(name, &address, &passphrase);
-        return peer_made(a, &joined.map_err(Refusal::of)?);
+        return peer_made(a, &joined.map_err(Refusal::from_failure)?);
     }
     let name = name.ok_or_else(|| Refusal::required("name"))?;
     if draft.generates {
         let offer = a.cluster.invite(&name, address, false);
-        let offer = offer.map_err(Refusal::of)?;
+        let offer = offer.map_err(Refusal::from_failure)?;
         let authentication = json!({
             "passphrase": offer.passphrase,
             "expiry_time": time(offer.expires),
@@ -215,24 +217,28 @@ pub fn create_peer(a: &Asked<'_>) -> Answered<Reply> {
         address,
         fingerprint: print,
     };
-    a.cluster.change(change.into()).map_err(Refusal::of)?;
+    a.cluster
+        .change(change.into())
+        .map_err(Refusal::from_failure)?;
     peer_made(a, &name)
 }
 
-fn peer_made(a: &Asked<'_>, name: &str) -> Answered<Reply> {
+fn peer_made(a: &CallContext<'_>, name: &str) -> HandlerResult<Reply> {
     let made = a.cluster.peers().into_iter().find(|p| p.name == name);
     resource::made(a, &peer::TABLE, made)
 }
 
 /// Handles DELETE of a peer, by its identity or its name.
-pub fn delete_peer(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+pub fn delete_peer(a: &CallContext<'_>, id: &str) -> HandlerResult<Reply> {
     a.only(&[])?;
     let all = a.cluster.peers();
     let found = all
         .into_iter()
         .find(|p| uuid("peer", &p.name) == id || p.name == id);
     let change = Verb::PeerDelete(found.ok_or_else(Refusal::no_entry)?.name);
-    a.cluster.change(change.into()).map_err(Refusal::of)?;
+    a.cluster
+        .change(change.into())
+        .map_err(Refusal::from_failure)?;
     a.done(None)
 }
 

@@ -13,18 +13,18 @@ use weir_relations::manager::Verb;
 use weir_relations::model::{ALL, Policy, PolicyKind, Rule};
 
 use super::body::Fields;
-use super::refusal::{Answered, Refusal};
+use super::refusal::{HandlerResult, Refusal};
 use super::resource;
-use super::surface::{Asked, Reply};
+use super::surface::{CallContext, Reply};
 
-fn find(a: &Asked<'_>, id: &str) -> Answered<Policy> {
+fn find(a: &CallContext<'_>, id: &str) -> HandlerResult<Policy> {
     let all = a.cluster.policies();
     let found = all.into_iter().find(|p| uuid("policy", &p.name) == id);
     found.ok_or_else(Refusal::no_entry)
 }
 
 /// Handles GET of policies, or of the one whose path it is.
-pub fn list(a: &Asked<'_>, one: bool) -> Answered<Reply> {
+pub fn list(a: &CallContext<'_>, one: bool) -> HandlerResult<Reply> {
     let mut listing = resource::listing(&a.call.query, &TABLE)?;
     let mut all = rows(a.cluster);
     if one {
@@ -44,8 +44,8 @@ pub fn list(a: &Asked<'_>, one: bool) -> Answered<Reply> {
 }
 
 /// Returns the schedule that a rule names, by name or UUID.
-fn schedule(a: &Asked<'_>, rule: &mut Fields) -> Answered<Option<String>> {
-    let mut text = |name: &str| -> Answered<Option<String>> {
+fn schedule(a: &CallContext<'_>, rule: &mut Fields) -> HandlerResult<Option<String>> {
+    let mut text = |name: &str| -> HandlerResult<Option<String>> {
         let given = rule.text(&format!("creation_schedule.{name}"))?;
         Ok(given.filter(|text| !text.is_empty() && text != "-"))
     };
@@ -66,7 +66,7 @@ fn schedule(a: &Asked<'_>, rule: &mut Fields) -> Answered<Option<String>> {
 }
 
 /// Returns `retention`: labels with how many to keep.
-fn retention(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<Vec<Rule>>> {
+fn retention(a: &CallContext<'_>, fields: &mut Fields) -> HandlerResult<Option<Vec<Rule>>> {
     let list = match fields.take("retention") {
         None => return Ok(None),
         Some(Value::Null) => return Ok(Some(Vec::new())),
@@ -109,12 +109,14 @@ fn retention(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<Vec<Rule>>> 
     Ok(Some(out))
 }
 
-fn change_or(a: &Asked<'_>, change: Verb) -> Answered<()> {
-    a.cluster.change(change.into()).map_err(Refusal::of)
+fn change_or(a: &CallContext<'_>, change: Verb) -> HandlerResult<()> {
+    a.cluster
+        .change(change.into())
+        .map_err(Refusal::from_failure)
 }
 
 /// Returns what a body sets, and its rules.
-fn draft(a: &Asked<'_>, way: Way) -> Answered<(Draft, Option<Vec<Rule>>)> {
+fn draft(a: &CallContext<'_>, way: Way) -> HandlerResult<(Draft, Option<Vec<Rule>>)> {
     let mut fields = Fields::read(&a.call.body)?;
     let rules = retention(a, &mut fields)?;
     // Said in ways that mean none.
@@ -125,7 +127,7 @@ fn draft(a: &Asked<'_>, way: Way) -> Answered<(Draft, Option<Vec<Rule>>)> {
 }
 
 /// Handles POST of a policy, of type `async`.
-pub fn create(a: &Asked<'_>) -> Answered<Reply> {
+pub fn create(a: &CallContext<'_>) -> HandlerResult<Reply> {
     a.only(&[])?;
     let (draft, retention) = draft(a, Way::Create)?;
     let name = draft.name.ok_or_else(|| Refusal::required("name"))?;
@@ -155,7 +157,7 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
 }
 
 /// Handles PATCH: `retention` replaces the whole list of rules.
-pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+pub fn change(a: &CallContext<'_>, id: &str) -> HandlerResult<Reply> {
     a.only(&[])?;
     let p = find(a, id)?;
     let (draft, rules) = draft(a, Way::Modify)?;
@@ -173,7 +175,7 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
 }
 
 /// Handles DELETE of a policy.
-pub fn delete(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+pub fn delete(a: &CallContext<'_>, id: &str) -> HandlerResult<Reply> {
     a.only(&[])?;
     let p = find(a, id)?;
     change_or(a, Verb::PolicyDelete(p.name))?;

@@ -13,8 +13,8 @@ use weir_ontap::commands::{COMMANDS, Record, error};
 use weir_ontap::{Answer, Reason, Scalar};
 
 use super::listing::{Listing, texts};
-use super::refusal::{Answered, Refusal};
-use super::surface::{Asked, Reply};
+use super::refusal::{HandlerResult, Refusal};
+use super::surface::{CallContext, Reply};
 use crate::route::Verb;
 
 /// Parameters that belong to the request and to no command.
@@ -30,7 +30,7 @@ const REQUEST: &[&str] = &[
 ];
 
 /// Handles a request below `private/cli`.
-pub fn run(a: &Asked<'_>, words: &[&str]) -> Answered<Reply> {
+pub fn run(a: &CallContext<'_>, words: &[&str]) -> HandlerResult<Reply> {
     if words.is_empty() {
         return line(a);
     }
@@ -76,7 +76,7 @@ pub fn run(a: &Asked<'_>, words: &[&str]) -> Answered<Reply> {
         Err(failure) if failure.reason == Reason::NotFound && verb == "show" => {
             Answer::Records(Vec::new())
         }
-        other => other.map_err(Refusal::of)?,
+        other => other.map_err(Refusal::from_failure)?,
     };
     Ok(match answer {
         Answer::Records(records) => listed(a, &records)?,
@@ -99,7 +99,7 @@ pub fn run(a: &Asked<'_>, words: &[&str]) -> Answered<Reply> {
 }
 
 /// Returns the page of records that a query asks for.
-fn listed(a: &Asked<'_>, records: &[Record]) -> Answered<Reply> {
+fn listed(a: &CallContext<'_>, records: &[Record]) -> HandlerResult<Reply> {
     let fields = records
         .iter()
         .flat_map(|record| &record.fields)
@@ -148,7 +148,7 @@ fn json_of(value: &Scalar) -> Value {
 }
 
 /// Returns the arguments, of the query and of the body.
-fn arguments(a: &Asked<'_>) -> Answered<Vec<(String, String)>> {
+fn arguments(a: &CallContext<'_>) -> HandlerResult<Vec<(String, String)>> {
     let mut out: Vec<(String, String)> = Vec::new();
     for (name, value) in &a.call.query {
         if !REQUEST.contains(&name.as_str()) {
@@ -167,14 +167,14 @@ fn arguments(a: &Asked<'_>) -> Answered<Vec<(String, String)>> {
     Ok(out)
 }
 
-fn text(name: &str, value: &Value) -> Answered<String> {
+fn text(name: &str, value: &Value) -> HandlerResult<String> {
     Ok(match value {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
         Value::Bool(flag) => flag.to_string(),
         Value::Null => "-".to_owned(),
         Value::Array(list) => {
-            let parts: Answered<Vec<String>> = list
+            let parts: HandlerResult<Vec<String>> = list
                 .iter()
                 .map(|one| match one {
                     Value::Array(_) | Value::Object(_) => {
@@ -191,7 +191,7 @@ fn text(name: &str, value: &Value) -> Answered<String> {
 
 /// Runs a line from `{"input": "snapmirror show"}` and returns what is printed. A refusal comes
 /// with the text as well.
-fn line(a: &Asked<'_>) -> Answered<Reply> {
+fn line(a: &CallContext<'_>) -> HandlerResult<Reply> {
     if a.call.verb != Some(Verb::Post) {
         return Err(Refusal::no_method("of this kind"));
     }
@@ -214,7 +214,7 @@ fn line(a: &Asked<'_>) -> Answered<Reply> {
         Ok(output) => Ok(Reply::ok(json!({"output": output}))),
         Err((echo, failure)) => {
             let output = format!("{echo}{}", error(&failure.message));
-            let mut reply = Reply::refused(&Refusal::of(failure));
+            let mut reply = Reply::refused(&Refusal::from_failure(failure));
             if let Some(body) = reply.body.as_object_mut() {
                 body.insert("output".to_owned(), json!(output));
             }

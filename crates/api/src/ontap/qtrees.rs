@@ -11,19 +11,19 @@ use weir_ontap::storage::{QuotaLimits, QuotaRule, QuotaTarget};
 use weir_relations::model::Path;
 
 use super::body::Fields;
-use super::refusal::{Answered, Refusal};
+use super::refusal::{HandlerResult, Refusal};
 use super::resource;
-use super::surface::{Asked, Reply};
+use super::surface::{CallContext, Reply};
 use super::svms::svm_of;
 use crate::route::Verb;
 
 /// Returns the qtree whose path the request has.
-fn find(a: &Asked<'_>) -> Answered<qtree::Row> {
+fn find(a: &CallContext<'_>) -> HandlerResult<qtree::Row> {
     resource::found(a, &TABLE, qtree::rows(a.cluster))
 }
 
 /// Handles requests to `storage/qtrees`.
-pub fn qtrees(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
+pub fn qtrees(a: &CallContext<'_>, verb: Verb, path: &[&str]) -> HandlerResult<Reply> {
     match (verb, path) {
         (Verb::Get, [] | [_, _]) => {
             let one = !path.is_empty();
@@ -46,7 +46,7 @@ pub fn qtrees(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
     }
 }
 
-fn create_qtree(a: &Asked<'_>) -> Answered<Reply> {
+fn create_qtree(a: &CallContext<'_>) -> HandlerResult<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
     let volume = volume_of(a, &mut fields)?;
@@ -67,7 +67,7 @@ fn create_qtree(a: &Asked<'_>) -> Answered<Reply> {
     resource::made(a, &TABLE, made)
 }
 
-fn modify_qtree(a: &Asked<'_>, row: &qtree::Row) -> Answered<Reply> {
+fn modify_qtree(a: &CallContext<'_>, row: &qtree::Row) -> HandlerResult<Reply> {
     a.only(&[])?;
     let of = &row.qtree;
     let mut draft = qtree::Draft::default();
@@ -102,7 +102,7 @@ fn modify_qtree(a: &Asked<'_>, row: &qtree::Row) -> Answered<Reply> {
 }
 
 /// Handles requests to `storage/quota/rules` and `storage/quota/reports`.
-pub fn quotas(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
+pub fn quotas(a: &CallContext<'_>, verb: Verb, path: &[&str]) -> HandlerResult<Reply> {
     match (verb, path) {
         (Verb::Get, ["rules"] | ["rules", _]) => {
             let one = path.len() > 1;
@@ -123,7 +123,7 @@ pub fn quotas(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
 }
 
 /// Handles GET of the report. Default rules are in it only if they are asked for.
-fn reports(a: &Asked<'_>) -> Answered<Reply> {
+fn reports(a: &CallContext<'_>) -> HandlerResult<Reply> {
     const DEFAULTS: &str = "show_default_records";
     let defaults = a.flag(DEFAULTS)?;
     let mut query = a.call.query.clone();
@@ -134,16 +134,16 @@ fn reports(a: &Asked<'_>) -> Answered<Reply> {
     Ok(resource::list(a, &listing, &quota::REPORTS, &lines))
 }
 
-fn find_rule(a: &Asked<'_>) -> Answered<QuotaRule> {
+fn find_rule(a: &CallContext<'_>) -> HandlerResult<QuotaRule> {
     Ok(resource::found(a, &quota::TABLE, quota::rows(a.cluster))?.rule)
 }
 
-fn change_quota(a: &Asked<'_>, change: Change) -> Answered<()> {
+fn change_quota(a: &CallContext<'_>, change: Change) -> HandlerResult<()> {
     a.cluster.change(change).map_err(Refusal::of_qtree)
 }
 
 /// Returns the volume that a body names.
-fn volume_of(a: &Asked<'_>, fields: &mut Fields) -> Answered<Volume> {
+fn volume_of(a: &CallContext<'_>, fields: &mut Fields) -> HandlerResult<Volume> {
     let svm = svm_of(a, fields)?;
     let (name, id) = (fields.text("volume.name")?, fields.text("volume.uuid")?);
     let mut all = a.cluster.volumes().into_iter();
@@ -160,14 +160,14 @@ fn volume_of(a: &Asked<'_>, fields: &mut Fields) -> Answered<Volume> {
 }
 
 /// Returns the name that a field has, or its id; empty if neither is there.
-fn named(fields: &mut Fields, of: &str) -> Answered<String> {
+fn take_name_or_id(fields: &mut Fields, of: &str) -> HandlerResult<String> {
     let (name, id) = (format!("{of}.name"), format!("{of}.id"));
     let (name, id) = (fields.text(&name)?, fields.text(&id)?);
     Ok(name.or(id).unwrap_or_default())
 }
 
 /// Returns the users that a body names, as one text.
-fn users(fields: &mut Fields) -> Answered<String> {
+fn users(fields: &mut Fields) -> HandlerResult<String> {
     let Some(list) = fields.take("users") else {
         let names = fields.list("users.name")?.unwrap_or_default();
         return Ok(names.join(","));
@@ -189,7 +189,7 @@ fn users(fields: &mut Fields) -> Answered<String> {
 }
 
 /// Returns the target of a rule for qtrees of a volume.
-fn tree(a: &Asked<'_>, volume: &Path, name: &str) -> Answered<QuotaTarget> {
+fn tree(a: &CallContext<'_>, volume: &Path, name: &str) -> HandlerResult<QuotaTarget> {
     if matches!(name, "" | "*") {
         return Ok(QuotaTarget::DefaultTree);
     }
@@ -199,12 +199,12 @@ fn tree(a: &Asked<'_>, volume: &Path, name: &str) -> Answered<QuotaTarget> {
     Ok(QuotaTarget::Tree(found.number))
 }
 
-fn target(a: &Asked<'_>, volume: &Path, fields: &mut Fields) -> Answered<QuotaTarget> {
+fn target(a: &CallContext<'_>, volume: &Path, fields: &mut Fields) -> HandlerResult<QuotaTarget> {
     let kind = fields
         .text("type")?
         .ok_or_else(|| Refusal::required("type"))?;
-    let (users, group) = (users(fields)?, named(fields, "group")?);
-    let qtree = named(fields, "qtree")?;
+    let (users, group) = (users(fields)?, take_name_or_id(fields, "group")?);
+    let qtree = take_name_or_id(fields, "qtree")?;
     if kind != "tree" && !matches!(qtree.as_str(), "" | "0") {
         let why = "users and groups are limited in the whole volume";
         return Err(Refusal::not_here("qtree.name", why));
@@ -231,13 +231,18 @@ fn target(a: &Asked<'_>, volume: &Path, fields: &mut Fields) -> Answered<QuotaTa
 }
 
 /// Returns the limits that a body sets; those that it does not name are as in `now`.
-fn limits(a: &Asked<'_>, fields: &mut Fields, way: Way, now: QuotaLimits) -> Answered<QuotaLimits> {
+fn limits(
+    a: &CallContext<'_>,
+    fields: &mut Fields,
+    way: Way,
+    now: QuotaLimits,
+) -> HandlerResult<QuotaLimits> {
     let mut draft = quota::Draft::default();
     resource::read(a, &quota::TABLE, fields, way, &mut draft, None)?;
     Ok(draft.limits(now))
 }
 
-fn create(a: &Asked<'_>) -> Answered<Reply> {
+fn create(a: &CallContext<'_>) -> HandlerResult<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
     let volume = volume_of(a, &mut fields)?.path;
@@ -261,7 +266,7 @@ fn create(a: &Asked<'_>) -> Answered<Reply> {
     resource::made(a, &quota::TABLE, Some(quota::row(rule, a.cluster)))
 }
 
-fn modify(a: &Asked<'_>) -> Answered<Reply> {
+fn modify(a: &CallContext<'_>) -> HandlerResult<Reply> {
     a.only(&[])?;
     let rule = find_rule(a)?;
     let mut fields = Fields::read(&a.call.body)?;

@@ -22,7 +22,7 @@ pub struct Refusal {
 }
 
 /// Result of a handler of this interface.
-pub type Answered<T> = Result<T, Box<Refusal>>;
+pub type HandlerResult<T> = Result<T, Box<Refusal>>;
 
 /// The resource exists already.
 const DUPLICATE: u32 = 1;
@@ -177,7 +177,7 @@ impl Refusal {
     }
 
     /// Creates the refusal for the cluster's.
-    pub fn of(failure: Failure) -> Box<Refusal> {
+    pub fn from_failure(failure: Failure) -> Box<Refusal> {
         let (status, code) = match failure.reason {
             Reason::NotFound => (404, NO_ENTRY),
             Reason::Duplicate => (409, DUPLICATE),
@@ -206,7 +206,7 @@ impl Refusal {
             (_, Reason::Busy) => Some(VOLUME_BUSY),
             _ => None,
         };
-        let mut refusal = Refusal::of(failure);
+        let mut refusal = Refusal::from_failure(failure);
         refusal.code = code.unwrap_or(refusal.code);
         refusal
     }
@@ -238,7 +238,7 @@ impl Refusal {
             ("SYSTEM_POLICY", _) => Some(SYSTEM_POLICY),
             _ => None,
         };
-        let mut refusal = Refusal::of(failure);
+        let mut refusal = Refusal::from_failure(failure);
         refusal.code = code.unwrap_or(refusal.code);
         refusal
     }
@@ -259,7 +259,7 @@ impl Refusal {
     /// Creates the refusal to delete a schedule. `system`: one that every cluster has.
     pub fn of_schedule(failure: Failure, system: bool) -> Box<Refusal> {
         let held = failure.reason == Reason::State;
-        let mut refusal = Refusal::of(failure);
+        let mut refusal = Refusal::from_failure(failure);
         if system {
             refusal.code = SYSTEM_SCHEDULE;
         } else if held {
@@ -282,7 +282,7 @@ impl Refusal {
             "VOLUME_READ_ONLY" => Some(READ_ONLY_QTREE),
             _ => None,
         };
-        let mut refusal = Refusal::of(failure);
+        let mut refusal = Refusal::from_failure(failure);
         refusal.code = code.unwrap_or(refusal.code);
         refusal
     }
@@ -338,7 +338,7 @@ impl Refusal {
             ("initialize" | "resume" | "quiesce", _) if state => Some(NOT_INITIALIZED),
             _ => None,
         };
-        let mut refusal = Refusal::of(failure);
+        let mut refusal = Refusal::from_failure(failure);
         refusal.code = code.unwrap_or(refusal.code);
         refusal
     }

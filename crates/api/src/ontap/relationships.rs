@@ -13,18 +13,18 @@ use weir_relations::model::{MirrorState, Path, Relationship, Status};
 
 use super::body::Fields;
 use super::listing::texts;
-use super::refusal::{Answered, Refusal};
+use super::refusal::{HandlerResult, Refusal};
 use super::resource;
-use super::surface::{Asked, Reply, Restore};
+use super::surface::{CallContext, Reply, Restore};
 
 /// Restores that wait for their transfer.
 const MOST: usize = super::surface::RESTORES;
 
 /// Returns the record of a relationship.
-fn row(a: &Asked<'_>, relationship: Relationship, restore: bool) -> Row {
+fn row(a: &CallContext<'_>, relationship: Relationship, restore: bool) -> Row {
     Row {
         relationship,
-        now: a.cluster.now(),
+        now: a.cluster.current_time(),
         node: a.cluster.name(),
         kind: None,
         restore,
@@ -32,7 +32,7 @@ fn row(a: &Asked<'_>, relationship: Relationship, restore: bool) -> Row {
 }
 
 /// Restores that wait to begin.
-fn announced(a: &Asked<'_>) -> Vec<(Relationship, bool)> {
+fn announced(a: &CallContext<'_>) -> Vec<(Relationship, bool)> {
     let restores = a.surface.restores().into_iter().map(|r| {
         let waiting = Relationship::new(r.uuid, r.source, r.destination, "MirrorAllSnapshots");
         (waiting, true)
@@ -48,14 +48,14 @@ fn with_kind(r: Relationship) -> (Relationship, bool) {
 }
 
 /// Returns a relationship whose destination is here.
-pub fn find(a: &Asked<'_>, id: &str) -> Answered<Relationship> {
+pub fn find(a: &CallContext<'_>, id: &str) -> HandlerResult<Relationship> {
     let found = a.cluster.relationship_named(id);
     found.ok_or_else(Refusal::no_entry)
 }
 
 /// Handles GET of relationships, by their destinations or, with `list_destinations_only`, by their
 /// sources.
-pub fn list(a: &Asked<'_>) -> Answered<Reply> {
+pub fn list(a: &CallContext<'_>) -> HandlerResult<Reply> {
     let mut query = a.call.query.clone();
     // Relationships whose source is here, from the source's side.
     let at = query
@@ -66,7 +66,7 @@ pub fn list(a: &Asked<'_>) -> Answered<Reply> {
         None => false,
     };
     let listing = resource::listing(&query, &TABLE)?;
-    let now = a.cluster.now();
+    let now = a.cluster.current_time();
     let mut chosen = None;
     let others: Vec<_> = match sources {
         true => a
@@ -83,7 +83,7 @@ pub fn list(a: &Asked<'_>) -> Answered<Reply> {
     a.cluster.read(&mut |rows, manager| {
         // Clients that look for one ask for it by what identifies it.
         let one = match (listing.exactly("uuid"), listing.exactly("destination.path")) {
-            (Some(id), _) => rows.named(id),
+            (Some(id), _) => rows.find_by_uuid(id),
             (None, Some(path)) => Path::parse(path).and_then(|path| rows.entry(&path)),
             (None, None) => None,
         };
@@ -125,14 +125,14 @@ impl Item<'_> {
 
     fn whole(&self, manager: &Manager) -> (Relationship, bool) {
         match self {
-            Item::Row(entry) => with_kind(manager.shown(entry)),
+            Item::Row(entry) => with_kind(manager.describe_entry(entry)),
             Item::Other(r, restore) => (Relationship::clone(r), *restore),
         }
     }
 
     /// Returns the values of a field, as its record has them. What lists are mostly searched by and
     /// ordered by is read from the row: that takes a tenth of a microsecond, a record some ten.
-    fn texts(&self, a: &Asked<'_>, manager: &Manager, name: &str, now: i64) -> Vec<String> {
+    fn texts(&self, a: &CallContext<'_>, manager: &Manager, name: &str, now: i64) -> Vec<String> {
         let slowly = || {
             let (r, restore) = self.whole(manager);
             texts(&resource::record(&TABLE, &row(a, r, restore)), name)
@@ -166,22 +166,22 @@ impl Item<'_> {
 }
 
 /// Returns the one of this UUID, and whether it is a restore.
-fn named(a: &Asked<'_>, id: &str) -> Option<(Relationship, bool)> {
+fn find_relationship(a: &CallContext<'_>, id: &str) -> Option<(Relationship, bool)> {
     let ours = a.cluster.relationship_named(id).map(with_kind);
     ours.or_else(|| announced(a).into_iter().find(|(r, _)| r.uuid == id))
 }
 
 /// Handles GET of one, by its UUID.
-pub fn get(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+pub fn get(a: &CallContext<'_>, id: &str) -> HandlerResult<Reply> {
     let listing = resource::listing(&a.call.query, &TABLE)?;
-    let found = named(a, id);
+    let found = find_relationship(a, id);
     let (r, restore) = found.ok_or_else(Refusal::no_entry)?;
     let record = resource::record(&TABLE, &row(a, r, restore));
     Ok(listing.one(TABLE.keys, record))
 }
 
 /// Returns an end of a relationship: its path, with the cluster if it is another.
-fn path(a: &Asked<'_>, fields: &mut Fields, end: &str) -> Answered<Option<Path>> {
+fn path(a: &CallContext<'_>, fields: &mut Fields, end: &str) -> HandlerResult<Option<Path>> {
     let name = format!("{end}.path");
     let text = fields.text(&name)?;
     let cluster = fields.text(&format!("{end}.cluster.name"))?;
@@ -198,20 +198,20 @@ fn path(a: &Asked<'_>, fields: &mut Fields, end: &str) -> Answered<Option<Path>>
 }
 
 /// Returns what a body sets. The ends, and what is to be done, are read before.
-fn draft(a: &Asked<'_>, fields: &mut Fields) -> Answered<Draft> {
+fn draft(a: &CallContext<'_>, fields: &mut Fields) -> HandlerResult<Draft> {
     let mut draft = Draft::default();
     fields.ignore(&["policy.type"]);
     resource::read(a, &TABLE, fields, Way::Modify, &mut draft, None)?;
     Ok(draft)
 }
 
-fn change_or(a: &Asked<'_>, change: impl Into<Change>, verb: &str) -> Answered<()> {
+fn change_or(a: &CallContext<'_>, change: impl Into<Change>, verb: &str) -> HandlerResult<()> {
     let done = a.cluster.change(change.into());
     done.map_err(|failure| Refusal::of_relationship(failure, verb))
 }
 
 /// Handles POST: a new relationship, or a restore that a transfer is to begin.
-pub fn create(a: &Asked<'_>) -> Answered<Reply> {
+pub fn create(a: &CallContext<'_>) -> HandlerResult<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
     let source = path(a, &mut fields, "source")?;
@@ -265,11 +265,11 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
 
 /// Makes a volume to copy into, as large as the source unless a size is given.
 fn make_destination(
-    a: &Asked<'_>,
+    a: &CallContext<'_>,
     source: &Path,
     destination: &Path,
     size: Option<u64>,
-) -> Answered<()> {
+) -> HandlerResult<()> {
     let of = a.cluster.volumes().into_iter().find(|v| v.path == *source);
     let size = size.or(of.and_then(|v| v.size));
     let size = size.ok_or_else(|| Refusal::required("create_destination.size"))?;
@@ -283,7 +283,7 @@ fn make_destination(
 }
 
 /// Remembers a restore until a transfer is asked of it.
-fn announce(a: &Asked<'_>, source: Path, destination: Path) -> Answered<Reply> {
+fn announce(a: &CallContext<'_>, source: Path, destination: Path) -> HandlerResult<Reply> {
     if a.cluster.relationship(&destination).is_some() {
         let message = format!("Relationship with destination \"{destination}\" already exists.");
         let failure = Failure::new(Reason::Duplicate, message);
@@ -294,7 +294,7 @@ fn announce(a: &Asked<'_>, source: Path, destination: Path) -> Answered<Reply> {
         held.made += 1;
         let id = uuid(
             "restore",
-            &format!("{destination}/{}/{}", a.cluster.now(), held.made),
+            &format!("{destination}/{}/{}", a.cluster.current_time(), held.made),
         );
         held.restores.push_back(Restore {
             uuid: id.clone(),
@@ -306,13 +306,13 @@ fn announce(a: &Asked<'_>, source: Path, destination: Path) -> Answered<Reply> {
         }
         id
     });
-    let found = named(a, &id);
+    let found = find_relationship(a, &id);
     let (made, _) = found.ok_or_else(Refusal::no_entry)?;
     resource::made(a, &TABLE, Some(row(a, made, true)))
 }
 
 /// Handles PATCH of a relationship, by its UUID.
-pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+pub fn change(a: &CallContext<'_>, id: &str) -> HandlerResult<Reply> {
     a.only(&["failover", "force-failover"])?;
     let r = find(a, id)?;
     let mut fields = Fields::read(&a.call.body)?;
@@ -391,7 +391,7 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
 
 /// Reverses a relationship: the destination is broken off if it is not yet, and the old source
 /// becomes a copy of it. The relationship of before is gone.
-fn reverse(a: &Asked<'_>, r: &Relationship) -> Answered<Reply> {
+fn reverse(a: &CallContext<'_>, r: &Relationship) -> HandlerResult<Reply> {
     if r.state != MirrorState::BrokenOff {
         change_or(a, Verb::Break(r.destination.clone()), "break")?;
     }
@@ -400,7 +400,7 @@ fn reverse(a: &Asked<'_>, r: &Relationship) -> Answered<Reply> {
 }
 
 /// Handles DELETE, also of a restore that has not begun.
-pub fn delete(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+pub fn delete(a: &CallContext<'_>, id: &str) -> HandlerResult<Reply> {
     a.only(&[
         "destination_only",
         "source_only",

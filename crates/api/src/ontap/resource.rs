@@ -7,8 +7,8 @@ use weir_ontap::value::{identity as uuid, iso_duration, iso_timestamp};
 
 use super::body::Fields;
 use super::listing::{Listing, texts};
-use super::refusal::{Answered, Refusal};
-use super::surface::{Asked, Reply, itself};
+use super::refusal::{HandlerResult, Refusal};
+use super::surface::{CallContext, Reply, itself};
 
 /// Returns a value as REST has it; null is none.
 pub fn json_of(value: &Typed) -> Value {
@@ -76,7 +76,7 @@ pub fn record<T, D>(table: &Table<T, D>, of: &T) -> Value {
 ///
 /// # Errors
 /// As [`Listing::parse`].
-pub fn listing<T, D>(query: &[(String, String)], table: &Table<T, D>) -> Answered<Listing> {
+pub fn listing<T, D>(query: &[(String, String)], table: &Table<T, D>) -> HandlerResult<Listing> {
     let names = table.names();
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
     Listing::parse(query, &known)
@@ -85,11 +85,11 @@ pub fn listing<T, D>(query: &[(String, String)], table: &Table<T, D>) -> Answere
 /// Handles GET of a table: of all records that `rows` returns, or of the one whose path it is.
 /// `rows` gets true if a field that is costly is asked for.
 pub fn get<T, D>(
-    a: &Asked<'_>,
+    a: &CallContext<'_>,
     table: &Table<T, D>,
     one: bool,
     rows: impl FnOnce(bool) -> Vec<T>,
-) -> Answered<Reply> {
+) -> HandlerResult<Reply> {
     let listing = listing(&a.call.query, table)?;
     let rows = rows(table.is_costly(|name| listing.asks(name)));
     match one {
@@ -99,7 +99,12 @@ pub fn get<T, D>(
 }
 
 /// Returns a page of records.
-pub fn list<T, D>(a: &Asked<'_>, listing: &Listing, table: &Table<T, D>, rows: &[T]) -> Reply {
+pub fn list<T, D>(
+    a: &CallContext<'_>,
+    listing: &Listing,
+    table: &Table<T, D>,
+    rows: &[T],
+) -> Reply {
     let records = rows.iter().map(|row| record(table, row)).collect();
     listing.reply(&a.here(), table.keys, table.order, records)
 }
@@ -108,14 +113,18 @@ pub fn list<T, D>(a: &Asked<'_>, listing: &Listing, table: &Table<T, D>, rows: &
 ///
 /// # Errors
 /// There is none.
-pub fn found<T, D>(a: &Asked<'_>, table: &Table<T, D>, rows: Vec<T>) -> Answered<T> {
+pub fn found<T, D>(a: &CallContext<'_>, table: &Table<T, D>, rows: Vec<T>) -> HandlerResult<T> {
     let here = a.here();
     let found = rows.into_iter().find(|row| table.link(row) == here);
     found.ok_or_else(Refusal::no_entry)
 }
 
 /// Returns the reply to a change that made a record.
-pub fn made<T, D>(a: &Asked<'_>, table: &Table<T, D>, row: Option<T>) -> Answered<Reply> {
+pub fn made<T, D>(
+    a: &CallContext<'_>,
+    table: &Table<T, D>,
+    row: Option<T>,
+) -> HandlerResult<Reply> {
     a.done(row.map(|row| (table.link(&row), record(table, &row))))
 }
 
@@ -125,13 +134,13 @@ pub fn made<T, D>(a: &Asked<'_>, table: &Table<T, D>, row: Option<T>) -> Answere
 /// # Errors
 /// A field that cannot be set, or not to that value; one that the resource does not have.
 pub fn read<T, D>(
-    a: &Asked<'_>,
+    a: &CallContext<'_>,
     table: &Table<T, D>,
     fields: &mut Fields,
     way: Way,
     draft: &mut D,
     like: Option<&T>,
-) -> Answered<()> {
+) -> HandlerResult<()> {
     for field in table.rest() {
         match field.effect(way) {
             Set::No => {}
@@ -166,7 +175,7 @@ fn same<T, D>(
     field: &Field<T, D>,
     fields: &mut Fields,
     like: Option<&T>,
-) -> Answered<()> {
+) -> HandlerResult<()> {
     let whole = field.rest.strip_suffix(".name");
     let given = fields.take(field.rest);
     let Some(given) = given.or_else(|| fields.take(whole?)) else {
@@ -186,7 +195,12 @@ fn same<T, D>(
 }
 
 /// Takes a field out of a body; `None`: it is not there, or null where that says nothing.
-fn input(a: &Asked<'_>, name: &str, kind: Kind, fields: &mut Fields) -> Answered<Option<Input>> {
+fn input(
+    a: &CallContext<'_>,
+    name: &str,
+    kind: Kind,
+    fields: &mut Fields,
+) -> HandlerResult<Option<Input>> {
     let given = match kind {
         Kind::Policy(kind) => return Ok(policy(a, fields, name, kind)?.map(Input::Text)),
         Kind::Pool => return Ok(pool(fields, name)?.map(Input::Text)),
@@ -220,7 +234,7 @@ struct Reference {
 }
 
 /// Takes a reference out of a body. `name` is that of its name.
-fn reference(fields: &mut Fields, name: &str) -> Answered<Reference> {
+fn reference(fields: &mut Fields, name: &str) -> HandlerResult<Reference> {
     let of = name.strip_suffix(".name").unwrap_or(name);
     let whole = fields.text(of)?;
     let name = fields.text(&format!("{of}.name"))?.or(whole);
@@ -235,11 +249,11 @@ fn reference(fields: &mut Fields, name: &str) -> Answered<Reference> {
 
 /// Returns a policy's name.
 fn policy(
-    a: &Asked<'_>,
+    a: &CallContext<'_>,
     fields: &mut Fields,
     field: &str,
     kind: NamedKind,
-) -> Answered<Option<String>> {
+) -> HandlerResult<Option<String>> {
     let Reference { name, id } = reference(fields, field)?;
     let Some(id) = id else { return Ok(name) };
     let by = |p: &StoragePolicy| qos::uuid(p) == id || export::id(p).to_string() == id;
@@ -254,7 +268,7 @@ fn policy(
 }
 
 /// Returns the machine that a body names.
-pub fn svm(a: &Asked<'_>, fields: &mut Fields, field: &str) -> Answered<Option<String>> {
+pub fn svm(a: &CallContext<'_>, fields: &mut Fields, field: &str) -> HandlerResult<Option<String>> {
     let Reference { name, id } = reference(fields, field)?;
     let Some(asked) = name.clone().or(id.clone()) else {
         return Ok(None);
@@ -268,7 +282,11 @@ pub fn svm(a: &Asked<'_>, fields: &mut Fields, field: &str) -> Answered<Option<S
 }
 
 /// Returns the policy of SnapMirror that a body names.
-fn mirror_policy(a: &Asked<'_>, fields: &mut Fields, field: &str) -> Answered<Option<String>> {
+fn mirror_policy(
+    a: &CallContext<'_>,
+    fields: &mut Fields,
+    field: &str,
+) -> HandlerResult<Option<String>> {
     let Reference { name, id } = reference(fields, field)?;
     let Some(asked) = name.clone().or(id.clone()) else {
         return Ok(None);
@@ -283,7 +301,11 @@ fn mirror_policy(a: &Asked<'_>, fields: &mut Fields, field: &str) -> Answered<Op
 }
 
 /// Returns the schedule that a body names; null or nothing takes it away.
-pub fn schedule(a: &Asked<'_>, fields: &mut Fields, field: &str) -> Answered<Option<Input>> {
+pub fn schedule(
+    a: &CallContext<'_>,
+    fields: &mut Fields,
+    field: &str,
+) -> HandlerResult<Option<Input>> {
     let of = field.strip_suffix(".name").unwrap_or(field);
     for name in [of, field] {
         if fields.is_nothing(name) {
@@ -307,7 +329,7 @@ pub fn schedule(a: &Asked<'_>, fields: &mut Fields, field: &str) -> Answered<Opt
 }
 
 /// Returns the name in a list of one at most.
-fn pool(fields: &mut Fields, field: &str) -> Answered<Option<String>> {
+fn pool(fields: &mut Fields, field: &str) -> HandlerResult<Option<String>> {
     if let Some(name) = fields.text(&format!("{field}.name"))? {
         return Ok(Some(name));
     }
@@ -326,7 +348,7 @@ fn pool(fields: &mut Fields, field: &str) -> Answered<Option<String>> {
 }
 
 /// Returns the values of one field of a list of objects.
-fn objects(fields: &mut Fields, field: &str, part: &str) -> Answered<Option<Vec<String>>> {
+fn objects(fields: &mut Fields, field: &str, part: &str) -> HandlerResult<Option<Vec<String>>> {
     let list = match fields.take(field) {
         None | Some(Value::Null) => return Ok(None),
         Some(list) => list,

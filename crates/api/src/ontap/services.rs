@@ -4,15 +4,15 @@ use weir_ontap::fields::Way;
 use weir_ontap::fields::nfs::TABLE;
 
 use super::body::Fields;
-use super::refusal::{Answered, Refusal};
+use super::refusal::{HandlerResult, Refusal};
 use super::resource;
-use super::surface::{Asked, Reply};
+use super::surface::{CallContext, Reply};
 use super::svms::svm_of;
 use crate::route::Verb;
 
 /// Handles requests to `protocols/nfs/services`. The service is there as soon as its machine is:
 /// making it is only refused where it would have to be otherwise.
-pub fn nfs_services(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
+pub fn nfs_services(a: &CallContext<'_>, verb: Verb, path: &[&str]) -> HandlerResult<Reply> {
     let all = || a.cluster.svms().into_iter().map(|svm| svm.name).collect();
     let read = |like: &String| {
         let mut fields = Fields::read(&a.call.body)?;

@@ -5,13 +5,13 @@ use weir_ontap::fields::Way;
 use weir_ontap::fields::share::{Draft, TABLE, of_path, usual};
 
 use super::body::Fields;
-use super::refusal::{Answered, Refusal};
+use super::refusal::{HandlerResult, Refusal};
 use super::resource;
-use super::surface::{Asked, Reply};
+use super::surface::{CallContext, Reply};
 use crate::route::Verb;
 
 /// Handles requests to `protocols/cifs/shares`.
-pub fn shares(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
+pub fn shares(a: &CallContext<'_>, verb: Verb, path: &[&str]) -> HandlerResult<Reply> {
     let find = || resource::found(a, &TABLE, a.cluster.shares());
     match (verb, path) {
         (Verb::Get, [] | [_, _]) => {
@@ -34,13 +34,13 @@ pub fn shares(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
     }
 }
 
-fn change(a: &Asked<'_>, share: Share, name: Option<String>) -> Answered<()> {
+fn change(a: &CallContext<'_>, share: Share, name: Option<String>) -> HandlerResult<()> {
     let volume = share.volume;
     let change = Change::Share { volume, name };
-    a.cluster.change(change).map_err(Refusal::of)
+    a.cluster.change(change).map_err(Refusal::from_failure)
 }
 
-fn create(a: &Asked<'_>) -> Answered<Reply> {
+fn create(a: &CallContext<'_>) -> HandlerResult<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
     let text = |name: &str| a.call.body.get(name).and_then(|value| value.as_str());
@@ -57,7 +57,7 @@ fn create(a: &Asked<'_>) -> Answered<Reply> {
         let why = format!("Share \"{name}\" already exists in SVM \"{svm}\".");
         return Err(Refusal::duplicate(&why));
     }
-    let volume = of_path(a.cluster, &svm, &path).map_err(Refusal::of)?;
+    let volume = of_path(a.cluster, &svm, &path).map_err(Refusal::from_failure)?;
     change(a, usual(volume, &name, &path), Some(name.clone()))?;
     let made = a.cluster.shares().into_iter().find(|s| same(s));
     resource::made(a, &TABLE, made)

@@ -6,24 +6,24 @@ use weir_ontap::fields::snapshot::{Draft, TABLE, like, of_volume};
 use weir_ontap::{Change, Snapshot};
 
 use super::body::Fields;
-use super::refusal::{Answered, Refusal};
+use super::refusal::{HandlerResult, Refusal};
 use super::resource;
-use super::surface::{Asked, Reply};
+use super::surface::{CallContext, Reply};
 use super::volumes::find;
 
-fn find_snapshot(a: &Asked<'_>, v: &Volume, id: &str) -> Answered<Snapshot> {
+fn find_snapshot(a: &CallContext<'_>, v: &Volume, id: &str) -> HandlerResult<Snapshot> {
     let mut all = a.cluster.snapshots(Some(&v.path)).into_iter();
     all.find(|s| s.uuid == id).ok_or_else(Refusal::no_entry)
 }
 
 /// Handles GET of a volume's snapshots, or of the one whose path it is.
-pub fn list(a: &Asked<'_>, of: &str, one: bool) -> Answered<Reply> {
+pub fn list(a: &CallContext<'_>, of: &str, one: bool) -> HandlerResult<Reply> {
     let v = find(a, of)?;
     resource::get(a, &TABLE, one, |_| of_volume(a.cluster, &v))
 }
 
 /// Returns what the body sets of a snapshot of this volume.
-fn draft(a: &Asked<'_>, v: &Volume, way: Way) -> Answered<Draft> {
+fn draft(a: &CallContext<'_>, v: &Volume, way: Way) -> HandlerResult<Draft> {
     let mut draft = Draft::default();
     let mut fields = Fields::read(&a.call.body)?;
     resource::read(a, &TABLE, &mut fields, way, &mut draft, Some(&like(v)))?;
@@ -31,7 +31,7 @@ fn draft(a: &Asked<'_>, v: &Volume, way: Way) -> Answered<Draft> {
 }
 
 /// Handles POST of a snapshot.
-pub fn create(a: &Asked<'_>, of: &str) -> Answered<Reply> {
+pub fn create(a: &CallContext<'_>, of: &str) -> HandlerResult<Reply> {
     a.only(&[])?;
     let v = find(a, of)?;
     let draft = draft(a, &v, Way::Create)?;
@@ -48,7 +48,7 @@ pub fn create(a: &Asked<'_>, of: &str) -> Answered<Reply> {
 }
 
 /// Handles PATCH of a snapshot: its name, its label, its comment.
-pub fn change(a: &Asked<'_>, of: &str, id: &str) -> Answered<Reply> {
+pub fn change(a: &CallContext<'_>, of: &str, id: &str) -> HandlerResult<Reply> {
     a.only(&[])?;
     let v = find(a, of)?;
     let s = find_snapshot(a, &v, id)?;
@@ -77,7 +77,7 @@ pub fn change(a: &Asked<'_>, of: &str, id: &str) -> Answered<Reply> {
 
 /// Handles DELETE of a snapshot. ONTAP finds in the job that something stands on it: clients wait
 /// for the job, read its code, and split the clones.
-pub fn delete(a: &Asked<'_>, of: &str, id: &str) -> Answered<Reply> {
+pub fn delete(a: &CallContext<'_>, of: &str, id: &str) -> HandlerResult<Reply> {
     a.only(&[])?;
     let v = find(a, of)?;
     let s = find_snapshot(a, &v, id)?;

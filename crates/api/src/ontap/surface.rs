@@ -11,7 +11,7 @@ use weir_ontap::value::identity as uuid;
 use weir_ontap::{Cluster, Clusters};
 use weir_relations::model::Path;
 
-use super::refusal::{Answered, Refusal};
+use super::refusal::{HandlerResult, Refusal};
 use crate::route::Verb;
 
 /// Jobs that can still be asked for.
@@ -22,11 +22,11 @@ pub(super) const RESTORES: usize = 64;
 /// The interface. What it remembers itself is bounded and gone with the process.
 pub(crate) struct Surface {
     pub(super) clusters: Clusters<Actor>,
-    pub(super) held: Mutex<Held>,
+    pub(super) held: Mutex<SurfaceState>,
 }
 
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct SurfaceState {
     pub(super) jobs: VecDeque<Job>,
     pub(super) restores: VecDeque<Restore>,
     pub(super) made: u64,
@@ -86,7 +86,7 @@ impl Reply {
 }
 
 /// A request with what it takes to handle it.
-pub(super) struct Asked<'a> {
+pub(super) struct CallContext<'a> {
     pub(super) surface: &'a Surface,
     pub(super) cluster: &'a dyn Cluster,
     pub(super) call: &'a Call,
@@ -106,7 +106,7 @@ impl Surface {
         (self.clusters)(actor)
     }
 
-    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Held) -> T) -> T {
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut SurfaceState) -> T) -> T {
         work(&mut self.held.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -119,7 +119,7 @@ impl Surface {
     }
 }
 
-impl Asked<'_> {
+impl CallContext<'_> {
     /// Returns the parts of the request's path.
     pub(super) fn path(&self) -> Vec<&str> {
         self.call.path.iter().map(String::as_str).collect()
@@ -150,7 +150,7 @@ impl Asked<'_> {
     }
 
     /// Returns a parameter that is true or false.
-    pub(super) fn flag(&self, name: &str) -> Answered<bool> {
+    pub(super) fn flag(&self, name: &str) -> HandlerResult<bool> {
         let text = self.parameter(name).unwrap_or("false");
         match text.to_ascii_lowercase().as_str() {
             "true" => Ok(true),
@@ -160,7 +160,7 @@ impl Asked<'_> {
     }
 
     /// Checks the parameters of a change: those that all changes take, and `more`.
-    pub(super) fn only(&self, more: &[&str]) -> Answered<()> {
+    pub(super) fn only(&self, more: &[&str]) -> HandlerResult<()> {
         const ALL: &[&str] = &[
             "return_timeout",
             "return_records",
@@ -187,7 +187,7 @@ impl Asked<'_> {
 
     /// Returns the reply to a change that was made: nothing more where ONTAP makes it at once, else
     /// a job that has ended. `made` is what was made, by its path and record.
-    pub(super) fn done(&self, made: Option<(String, Value)>) -> Answered<Reply> {
+    pub(super) fn done(&self, made: Option<(String, Value)>) -> HandlerResult<Reply> {
         let warnings = self.cluster.take_warnings();
         let posted = self.call.verb == Some(Verb::Post);
         let (mut body, status) = if self.at_once() {
@@ -222,7 +222,7 @@ impl Asked<'_> {
 
     /// Returns the reply to a change that fails after ONTAP has taken it: a job that has failed;
     /// the refusal itself if the client waits for the job.
-    pub(super) fn failed(&self, refusal: Box<Refusal>) -> Answered<Reply> {
+    pub(super) fn failed(&self, refusal: Box<Refusal>) -> HandlerResult<Reply> {
         if self.waited() {
             return Err(refusal);
         }
@@ -236,7 +236,7 @@ impl Asked<'_> {
     /// Records the job of this request, which has ended, and returns a reply's link to it. `code`
     /// is 0 if it succeeded.
     pub(super) fn job(&self, message: String, code: u32) -> Value {
-        let now = self.cluster.now();
+        let now = self.cluster.current_time();
         let verb = match self.call.verb {
             Some(Verb::Post) => "POST",
             Some(Verb::Patch) => "PATCH",

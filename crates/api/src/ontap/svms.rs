@@ -10,18 +10,18 @@ use weir_ontap::fields::{Way, aggregate, svm_peer};
 use weir_ontap::storage::{NamedKind, PolicyBody, PolicyChange, PolicyKey, StoragePolicy, Svm};
 
 use super::body::Fields;
-use super::refusal::{Answered, Refusal};
+use super::refusal::{HandlerResult, Refusal};
 use super::resource;
-use super::surface::{Asked, Reply};
+use super::surface::{CallContext, Reply};
 
 /// Returns the machine that a body names, by `svm.name`, `svm.uuid` or both.
-pub fn svm_of(a: &Asked<'_>, fields: &mut Fields) -> Answered<String> {
+pub fn svm_of(a: &CallContext<'_>, fields: &mut Fields) -> HandlerResult<String> {
     let found = resource::svm(a, fields, "svm.name")?;
     found.ok_or_else(|| Refusal::required("svm.name"))
 }
 
 /// Handles GET of the machines, or of the one whose path it is.
-pub fn list(a: &Asked<'_>, one: bool) -> Answered<Reply> {
+pub fn list(a: &CallContext<'_>, one: bool) -> HandlerResult<Reply> {
     resource::get(a, &TABLE, one, |_| rows(a.cluster))
 }
 
@@ -34,20 +34,20 @@ fn key(svm: &str) -> PolicyKey {
 }
 
 /// Returns the machine's own record, if it was made by name.
-fn row(a: &Asked<'_>, svm: &str) -> Option<StoragePolicy> {
+fn row(a: &CallContext<'_>, svm: &str) -> Option<StoragePolicy> {
     let all = a.cluster.storage_policies(NamedKind::Project);
     all.into_iter().find(|p| p.key.name == svm)
 }
 
-fn change(a: &Asked<'_>, svm: &str, change: PolicyChange) -> Answered<()> {
+fn change(a: &CallContext<'_>, svm: &str, change: PolicyChange) -> HandlerResult<()> {
     let key = key(svm);
     a.cluster
         .change(Change::Policy { key, change })
-        .map_err(Refusal::of)
+        .map_err(Refusal::from_failure)
 }
 
 /// Returns the aggregates in a body: they can be named, not changed.
-fn pools(fields: &mut Fields, svm: Option<&Svm>) -> Answered<()> {
+fn pools(fields: &mut Fields, svm: Option<&Svm>) -> HandlerResult<()> {
     let Some(list) = fields.take("aggregates") else {
         return Ok(());
     };
@@ -71,7 +71,7 @@ fn pools(fields: &mut Fields, svm: Option<&Svm>) -> Answered<()> {
 }
 
 /// Handles POST of a machine.
-pub fn create(a: &Asked<'_>) -> Answered<Reply> {
+pub fn create(a: &CallContext<'_>) -> HandlerResult<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
     pools(&mut fields, None)?;
@@ -91,7 +91,7 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
 }
 
 /// Handles PATCH of a machine: its comment.
-pub fn modify(a: &Asked<'_>) -> Answered<Reply> {
+pub fn modify(a: &CallContext<'_>) -> HandlerResult<Reply> {
     a.only(&[])?;
     let like = resource::found(a, &TABLE, rows(a.cluster))?;
     let svm = &like.svm;
@@ -117,7 +117,7 @@ pub fn modify(a: &Asked<'_>) -> Answered<Reply> {
 }
 
 /// Handles DELETE of a machine that has nothing.
-pub fn delete(a: &Asked<'_>) -> Answered<Reply> {
+pub fn delete(a: &CallContext<'_>) -> HandlerResult<Reply> {
     a.only(&[])?;
     let svm = resource::found(a, &TABLE, rows(a.cluster))?.svm;
     if row(a, &svm.name).is_none() {
@@ -132,11 +132,11 @@ pub fn delete(a: &Asked<'_>) -> Answered<Reply> {
 }
 
 /// Handles GET of pairs of machines, or of the one whose path it is.
-pub fn svm_peers(a: &Asked<'_>, one: bool) -> Answered<Reply> {
+pub fn svm_peers(a: &CallContext<'_>, one: bool) -> HandlerResult<Reply> {
     resource::get(a, &svm_peer::TABLE, one, |_| svm_peer::rows(a.cluster))
 }
 
 /// Handles GET of the aggregates, or of the one whose path it is.
-pub fn aggregates(a: &Asked<'_>, one: bool) -> Answered<Reply> {
+pub fn aggregates(a: &CallContext<'_>, one: bool) -> HandlerResult<Reply> {
     resource::get(a, &aggregate::TABLE, one, |_| aggregate::rows(a.cluster))
 }

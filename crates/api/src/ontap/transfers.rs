@@ -8,13 +8,13 @@ use weir_relations::manager::Verb;
 use weir_relations::model::{FileRestore, MirrorState};
 
 use super::body::Fields;
-use super::refusal::{Answered, Refusal};
+use super::refusal::{HandlerResult, Refusal};
 use super::relationships::find;
 use super::resource;
-use super::surface::{Asked, Reply};
+use super::surface::{CallContext, Reply};
 
 /// Handles GET of a relationship's transfers, or of the one whose path it is.
-pub fn list(a: &Asked<'_>, id: &str, one: bool) -> Answered<Reply> {
+pub fn list(a: &CallContext<'_>, id: &str, one: bool) -> HandlerResult<Reply> {
     let all = match a.surface.restores().iter().any(|r| r.uuid == id) {
         true => Vec::new(),
         false => rows(&find(a, id)?),
@@ -23,7 +23,7 @@ pub fn list(a: &Asked<'_>, id: &str, one: bool) -> Answered<Reply> {
 }
 
 /// Returns `files`: paths, with where they are to go in the volume, if that is elsewhere.
-fn files(fields: &mut Fields) -> Answered<Vec<FileRestore>> {
+fn files(fields: &mut Fields) -> HandlerResult<Vec<FileRestore>> {
     let wrong = |v: &Value| Refusal::value("files", &v.to_string(), "a list of source_path");
     let list = match fields.take("files") {
         None | Some(Value::Null) => return Ok(Vec::new()),
@@ -47,7 +47,7 @@ fn files(fields: &mut Fields) -> Answered<Vec<FileRestore>> {
 }
 
 /// Handles POST: initialize, update, or the restore that was announced.
-pub fn create(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+pub fn create(a: &CallContext<'_>, id: &str) -> HandlerResult<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
     let files = files(&mut fields)?;
@@ -110,7 +110,7 @@ pub fn create(a: &Asked<'_>, id: &str) -> Answered<Reply> {
 }
 
 /// Handles PATCH: `state: aborted` or `hard_aborted` ends a transfer.
-pub fn change(a: &Asked<'_>, id: &str, transfer: &str) -> Answered<Reply> {
+pub fn change(a: &CallContext<'_>, id: &str, transfer: &str) -> HandlerResult<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
     let mut draft = Draft::default();

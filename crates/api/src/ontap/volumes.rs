@@ -11,18 +11,18 @@ use weir_ontap::{Change, Settings, Snapshot};
 use weir_relations::model::Path;
 
 use super::body::Fields;
-use super::refusal::{Answered, Refusal};
+use super::refusal::{HandlerResult, Refusal};
 use super::resource;
-use super::surface::{Asked, Reply};
+use super::surface::{CallContext, Reply};
 
 /// Returns a volume by its UUID.
-pub fn find(a: &Asked<'_>, id: &str) -> Answered<Volume> {
+pub fn find(a: &CallContext<'_>, id: &str) -> HandlerResult<Volume> {
     let found = a.cluster.volumes().into_iter().find(|v| v.uuid == id);
     found.ok_or_else(Refusal::no_entry)
 }
 
 /// Switches the quota rules of a volume on or off, if that is asked for.
-fn switch_quotas(a: &Asked<'_>, volume: &Path, on: Option<bool>) -> Answered<()> {
+fn switch_quotas(a: &CallContext<'_>, volume: &Path, on: Option<bool>) -> HandlerResult<()> {
     let Some(on) = on else {
         // The body does not mention them.
         return Ok(());
@@ -33,13 +33,17 @@ fn switch_quotas(a: &Asked<'_>, volume: &Path, on: Option<bool>) -> Answered<()>
 }
 
 /// Handles GET of volumes, or of the one whose path it is.
-pub fn list(a: &Asked<'_>, one: bool) -> Answered<Reply> {
+pub fn list(a: &CallContext<'_>, one: bool) -> HandlerResult<Reply> {
     let rows = |counted| volume::rows(a.cluster, counted);
     resource::get(a, &TABLE, one, rows)
 }
 
 /// Returns the volume and the snapshot that a clone is made of; `None`: it is no clone.
-fn parent(a: &Asked<'_>, svm: &str, draft: &mut Draft) -> Answered<Option<(Path, Option<String>)>> {
+fn parent(
+    a: &CallContext<'_>,
+    svm: &str,
+    draft: &mut Draft,
+) -> HandlerResult<Option<(Path, Option<String>)>> {
     let [of, name, id] = std::mem::take(&mut draft.parent);
     let [snapshot, snapshot_id] = std::mem::take(&mut draft.snapshot);
     let of = of.unwrap_or_else(|| svm.to_owned());
@@ -77,7 +81,7 @@ fn parent(a: &Asked<'_>, svm: &str, draft: &mut Draft) -> Answered<Option<(Path,
 }
 
 /// Handles POST of a volume, or of a clone.
-pub fn create(a: &Asked<'_>) -> Answered<Reply> {
+pub fn create(a: &CallContext<'_>) -> HandlerResult<Reply> {
     a.only(&["sizing_method"])?;
     let mut fields = Fields::read(&a.call.body)?;
     let mut draft = Draft::default();
@@ -109,17 +113,17 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
             }
         }
     };
-    a.cluster.change(change).map_err(Refusal::of)?;
+    a.cluster.change(change).map_err(Refusal::from_failure)?;
     if draft.split == Some(true) {
         let split = Change::VolumeSplit(path.clone());
-        a.cluster.change(split).map_err(Refusal::of)?;
+        a.cluster.change(split).map_err(Refusal::from_failure)?;
     }
     let made = a.cluster.volumes().into_iter().find(|v| v.path == path);
     resource::made(a, &TABLE, made.map(|v| volume::new(v, a.cluster)))
 }
 
 /// Handles PATCH of a volume: settings, its name, a split, a restore.
-pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+pub fn change(a: &CallContext<'_>, id: &str) -> HandlerResult<Reply> {
     const RESTORE: &[&str] = &[
         "restore_to.snapshot.name",
         "restore_to.snapshot.uuid",
@@ -183,7 +187,7 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
 }
 
 /// Handles DELETE of a volume.
-pub fn delete(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+pub fn delete(a: &CallContext<'_>, id: &str) -> HandlerResult<Reply> {
     a.only(&["force"])?;
     let v = find(a, id)?;
     let change = Change::VolumeDelete(v.path);

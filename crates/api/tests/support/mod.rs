@@ -42,7 +42,7 @@ impl Api {
             rng: Arc::new(SeededRng::new(seed)),
             device_bytes: 1 << 40,
             copy: None,
-            first_place: weir_control::Place::local(),
+            first_place: weir_control::LocationName::local(),
         })
         .await
         .unwrap();
@@ -76,7 +76,12 @@ impl Api {
         )
     }
 
-    pub async fn ask(&self, method: &str, path: &str, body: impl Into<Body>) -> (u16, Value) {
+    pub async fn send_request(
+        &self,
+        method: &str,
+        path: &str,
+        body: impl Into<Body>,
+    ) -> (u16, Value) {
         let path = if path.starts_with('/') {
             path.to_owned()
         } else {
@@ -93,7 +98,7 @@ impl Api {
     }
 
     pub async fn ok(&self, method: &str, path: &str, body: impl Into<Body>) -> Value {
-        let (status, answer) = self.ask(method, path, body).await;
+        let (status, answer) = self.send_request(method, path, body).await;
         assert_eq!(status, 200, "{method} {path}: {answer}");
         answer
     }

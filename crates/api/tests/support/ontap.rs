@@ -29,7 +29,7 @@ pub struct Answer {
 }
 
 impl Node {
-    pub async fn over(script: Script) -> Node {
+    pub async fn from_script(script: Script) -> Node {
         let mut api = Api::new().await;
         let script = Arc::new(script);
         let cluster: Arc<dyn Cluster> = Arc::clone(&script) as _;
@@ -39,7 +39,7 @@ impl Node {
         Node { api, script }
     }
 
-    pub async fn ask(&self, method: &str, path: &str, body: Value) -> Answer {
+    pub async fn send_request(&self, method: &str, path: &str, body: Value) -> Answer {
         let body = match body {
             Value::Null => Body::empty(),
             body => Body::from(body.to_string()),
@@ -65,14 +65,14 @@ impl Node {
     }
 
     pub async fn get(&self, path: &str) -> Value {
-        let answer = self.ask("GET", path, Value::Null).await;
+        let answer = self.send_request("GET", path, Value::Null).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
         answer.body
     }
 
     /// A change that has to be made; its job has to have ended well.
     pub async fn done(&self, method: &str, path: &str, body: Value) -> Answer {
-        let answer = self.ask(method, path, body).await;
+        let answer = self.send_request(method, path, body).await;
         assert!(
             [200, 201, 202].contains(&answer.status),
             "{path}: {}",
@@ -87,7 +87,7 @@ impl Node {
     }
 
     pub async fn refused(&self, method: &str, path: &str, body: Value, status: u16, code: &str) {
-        let answer = self.ask(method, path, body).await;
+        let answer = self.send_request(method, path, body).await;
         assert_eq!(answer.status, status, "{method} {path}: {}", answer.body);
         assert_eq!(
             answer.body["error"]["code"], code,

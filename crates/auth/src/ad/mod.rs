@@ -146,7 +146,7 @@ pub fn join(
 ) -> Result<Member, Failure> {
     let before = read(folder)?;
     let request = settled(request, machine)?;
-    let keys = Joining::begin(folder, before.as_ref(), &request)?;
+    let keys = JoinKeytab::begin(folder, before.as_ref(), &request)?;
     let made = adcli::join(&request, &keys.path, user, password)?;
     let bytes = std::fs::read(&keys.path).context("reading the keys written by adcli")?;
     keytab::principals(&bytes).context("checking the keys written by adcli")?;
@@ -227,18 +227,18 @@ fn settled(request: &Request, machine: &str) -> Result<Request, Failure> {
 }
 
 /// The file that `adcli` writes keys to. It is gone when this is.
-struct Joining {
+struct JoinKeytab {
     path: PathBuf,
 }
 
-impl Joining {
+impl JoinKeytab {
     /// Starts with the keys that the same account has already, since clients hold tickets for
     /// these.
     fn begin(
         folder: &Path,
         before: Option<&Member>,
         request: &Request,
-    ) -> Result<Joining, anyhow::Error> {
+    ) -> Result<JoinKeytab, anyhow::Error> {
         let path = folder.join(JOINING);
         let same = before.is_some_and(|member| {
             member.domain.eq_ignore_ascii_case(&request.domain)
@@ -254,11 +254,11 @@ impl Joining {
                 let _ = std::fs::remove_file(&path);
             }
         }
-        Ok(Joining { path })
+        Ok(JoinKeytab { path })
     }
 }
 
-impl Drop for Joining {
+impl Drop for JoinKeytab {
     fn drop(&mut self) {
         // There is none if nothing was written.
         let _ = std::fs::remove_file(&self.path);
@@ -362,13 +362,13 @@ mod tests {
             computer: "FILES-1".into(),
             ..Request::default()
         };
-        let begun = Joining::begin(folder.path(), Some(&member()), &request).unwrap();
+        let begun = JoinKeytab::begin(folder.path(), Some(&member()), &request).unwrap();
         assert_eq!(std::fs::read(&at).unwrap(), b"keys");
         drop(begun);
         assert!(!at.exists());
         request.computer = "OTHER".into();
         std::fs::write(&at, "of a join that was cut short").unwrap();
-        let _begun = Joining::begin(folder.path(), Some(&member()), &request).unwrap();
+        let _begun = JoinKeytab::begin(folder.path(), Some(&member()), &request).unwrap();
         assert!(!at.exists());
     }
 }

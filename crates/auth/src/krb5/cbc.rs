@@ -22,7 +22,7 @@ pub type Block = [u8; BLOCK];
 
 /// When the hash takes a stretch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hashed {
+pub enum HashInput {
     /// Before it is encrypted.
     Plain,
     /// Once it is encrypted.
@@ -65,7 +65,7 @@ impl Aes {
         &self,
         chain: &mut Block,
         data: &mut [u8],
-        hashed: Hashed,
+        hashed: HashInput,
         mut hash: impl FnMut(&[u8]),
     ) {
         assert!(
@@ -77,7 +77,7 @@ impl Aes {
         if let Aes::Native(keys) = self {
             return keys.encrypt(chain, data, hashed, hash);
         }
-        if hashed == Hashed::Plain {
+        if hashed == HashInput::Plain {
             hash(data);
         }
         for block in data.as_chunks_mut::<BLOCK>().0 {
@@ -85,7 +85,7 @@ impl Aes {
             self.encrypt_block(block);
             *chain = *block;
         }
-        if hashed == Hashed::Sealed {
+        if hashed == HashInput::Sealed {
             hash(data);
         }
     }
@@ -113,7 +113,7 @@ impl Aes {
     pub fn encrypt_block(&self, block: &mut Block) {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Aes::Native(keys) => keys.encrypt(&mut [0; BLOCK], block, Hashed::Plain, |_| {}),
+            Aes::Native(keys) => keys.encrypt(&mut [0; BLOCK], block, HashInput::Plain, |_| {}),
             Aes::Short(aes) => aes.encrypt_block(block.into()),
             Aes::Long(aes) => aes.encrypt_block(block.into()),
         }
@@ -187,7 +187,7 @@ mod tests {
         let (mut data, mut chain, mut hashed) = (text.to_vec(), [0; BLOCK], Vec::new());
         let (front, last) = data.split_at_mut(text.len() - end(text.len()));
         let hash = |part: &[u8]| hashed.extend_from_slice(part);
-        cipher.encrypt(&mut chain, front, Hashed::Plain, hash);
+        cipher.encrypt(&mut chain, front, HashInput::Plain, hash);
         assert_eq!(hashed, text[..front.len()]);
         cipher.encrypt_end(&chain, last);
         data

@@ -8,7 +8,7 @@
 //! Messages arrive in parts, and leave in one piece. Both directions process a message [`PIECE`] by
 //! piece, so that a byte is copied, hashed and encrypted while it is in the nearest cache.
 
-use super::cbc::{self, Aes, BLOCK, Hashed, STRETCH};
+use super::cbc::{self, Aes, BLOCK, HashInput, STRETCH};
 use hmac::digest::KeyInit;
 use hmac::{Hmac, Mac};
 use sha1::Sha1;
@@ -49,7 +49,7 @@ enum Purpose {
 
 impl Enctype {
     /// Returns the type with this number (RFC 3962 §7, RFC 8009 §8).
-    pub fn of(number: u32) -> Option<Enctype> {
+    pub fn from_number(number: u32) -> Option<Enctype> {
         match number {
             17 => Some(Enctype::Aes128Sha1),
             18 => Some(Enctype::Aes256Sha1),
@@ -103,10 +103,10 @@ impl Enctype {
         let (e, i, n) = (&*encryption, &*integrity, self.sum_bytes());
         Some(match self {
             Enctype::Aes128Sha1 | Enctype::Aes256Sha1 => {
-                Pair::<Hmac<Sha1>>::boxed(e, i, n, Hashed::Plain)?
+                Pair::<Hmac<Sha1>>::boxed(e, i, n, HashInput::Plain)?
             }
-            Enctype::Aes128Sha256 => Pair::<Hmac<Sha256>>::boxed(e, i, n, Hashed::Sealed)?,
-            Enctype::Aes256Sha384 => Pair::<Hmac<Sha384>>::boxed(e, i, n, Hashed::Sealed)?,
+            Enctype::Aes128Sha256 => Pair::<Hmac<Sha256>>::boxed(e, i, n, HashInput::Sealed)?,
+            Enctype::Aes256Sha384 => Pair::<Hmac<Sha384>>::boxed(e, i, n, HashInput::Sealed)?,
         })
     }
 
@@ -115,9 +115,9 @@ impl Enctype {
         let key = self.derive(key, usage, Purpose::Checksum)?;
         let (key, n) = (&*key, self.sum_bytes());
         Some(match self {
-            Enctype::Aes128Sha1 | Enctype::Aes256Sha1 => Keyed::<Hmac<Sha1>>::boxed(key, n)?,
-            Enctype::Aes128Sha256 => Keyed::<Hmac<Sha256>>::boxed(key, n)?,
-            Enctype::Aes256Sha384 => Keyed::<Hmac<Sha384>>::boxed(key, n)?,
+            Enctype::Aes128Sha1 | Enctype::Aes256Sha1 => MacChecksum::<Hmac<Sha1>>::boxed(key, n)?,
+            Enctype::Aes128Sha256 => MacChecksum::<Hmac<Sha256>>::boxed(key, n)?,
+            Enctype::Aes256Sha384 => MacChecksum::<Hmac<Sha384>>::boxed(key, n)?,
         })
     }
 }
@@ -143,32 +143,32 @@ pub trait Checksum: Send + Sync {
     fn verify(&self, parts: &[&[u8]], sum: &[u8]) -> bool;
 }
 
-struct Keyed<M> {
+struct MacChecksum<M> {
     mac: M,
     bytes: usize,
 }
 
-impl<M: Mac + KeyInit + Clone + Send + Sync + 'static> Keyed<M> {
+impl<M: Mac + KeyInit + Clone + Send + Sync + 'static> MacChecksum<M> {
     fn boxed(key: &[u8], bytes: usize) -> Option<Box<dyn Checksum>> {
         let mac = <M as Mac>::new_from_slice(key).ok()?;
-        Some(Box::new(Keyed { mac, bytes }))
+        Some(Box::new(MacChecksum { mac, bytes }))
     }
 
-    fn of(&self, parts: &[&[u8]]) -> M {
+    fn compute_mac(&self, parts: &[&[u8]]) -> M {
         let mut mac = self.mac.clone();
         parts.iter().for_each(|part| mac.update(part));
         mac
     }
 }
 
-impl<M: Mac + KeyInit + Clone + Send + Sync + 'static> Checksum for Keyed<M> {
+impl<M: Mac + KeyInit + Clone + Send + Sync + 'static> Checksum for MacChecksum<M> {
     fn sum(&self, parts: &[&[u8]]) -> Sum {
-        let whole = self.of(parts).finalize().into_bytes();
+        let whole = self.compute_mac(parts).finalize().into_bytes();
         Sum::from_slice(&whole[..self.bytes])
     }
 
     fn verify(&self, parts: &[&[u8]], sum: &[u8]) -> bool {
-        sum.len() == self.bytes && self.of(parts).verify_truncated_left(sum).is_ok()
+        sum.len() == self.bytes && self.compute_mac(parts).verify_truncated_left(sum).is_ok()
     }
 }
 
@@ -178,11 +178,11 @@ struct Pair<M> {
     /// Number of bytes to which the checksum is cut (12 to 24).
     bytes: usize,
     /// Input of the checksum: the plain text or the cipher text.
-    hashed: Hashed,
+    hashed: HashInput,
 }
 
 impl<M: Mac + KeyInit + Clone + Send + Sync + 'static> Pair<M> {
-    fn boxed(e: &[u8], i: &[u8], bytes: usize, hashed: Hashed) -> Option<Box<dyn Cipher>> {
+    fn boxed(e: &[u8], i: &[u8], bytes: usize, hashed: HashInput) -> Option<Box<dyn Cipher>> {
         Some(Box::new(Pair {
             cipher: Aes::new(e)?,
             mac: <M as Mac>::new_from_slice(i).ok()?,
@@ -193,7 +193,7 @@ impl<M: Mac + KeyInit + Clone + Send + Sync + 'static> Pair<M> {
 
     fn start(&self) -> M {
         let mut mac = self.mac.clone();
-        if self.hashed == Hashed::Sealed {
+        if self.hashed == HashInput::Sealed {
             // The cipher state, which is that of a message of its own (RFC 8009 §5).
             mac.update(&[0; BLOCK]);
         }
@@ -223,11 +223,11 @@ impl<M: Mac + KeyInit + Clone + Send + Sync + 'static> Cipher for Pair<M> {
         let (front, end) = rest.split_at_mut(rest.len() - cbc::end(rest.len()));
         let hash = |part: &[u8]| mac.update(part);
         self.cipher.encrypt(&mut chain, front, self.hashed, hash);
-        if self.hashed == Hashed::Plain {
+        if self.hashed == HashInput::Plain {
             mac.update(end);
         }
         self.cipher.encrypt_end(&chain, end);
-        if self.hashed == Hashed::Sealed {
+        if self.hashed == HashInput::Sealed {
             mac.update(end);
         }
         out.extend_from_slice(&mac.finalize().into_bytes()[..self.bytes]);
@@ -245,7 +245,7 @@ impl<M: Mac + KeyInit + Clone + Send + Sync + 'static> Cipher for Pair<M> {
         out.reserve(text.len());
         let (front, end) = text.split_at(text.len() - cbc::end(text.len()));
         for (piece, last) in front.chunks(PIECE).map(|p| (p, false)).chain([(end, true)]) {
-            if self.hashed == Hashed::Sealed {
+            if self.hashed == HashInput::Sealed {
                 mac.update(piece);
             }
             let at = out.len();
@@ -255,7 +255,7 @@ impl<M: Mac + KeyInit + Clone + Send + Sync + 'static> Cipher for Pair<M> {
                 false => self.cipher.decrypt(&mut chain, data),
                 true => self.cipher.decrypt_end(&chain, data),
             }
-            if self.hashed == Hashed::Plain {
+            if self.hashed == HashInput::Plain {
                 mac.update(data);
             }
         }

@@ -26,7 +26,7 @@ mod enctype;
 #[cfg(target_arch = "x86_64")]
 mod ni;
 
-use crate::gss::{Mic, Protection, Unwrapped};
+use crate::gss::{Mic, Protection, UnwrappedMessage};
 use cbc::Aes;
 use enctype::{CONFOUNDER, Checksum, Cipher, Enctype};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,7 +78,7 @@ struct Sender {
 
 impl Sender {
     fn new((number, key): (u32, &[u8]), initiator: bool) -> Option<Sender> {
-        let enctype = Enctype::of(number)?;
+        let enctype = Enctype::from_number(number)?;
         let (seal, sign) = match initiator {
             true => (usage::INITIATOR_SEAL, usage::INITIATOR_SIGN),
             false => (usage::ACCEPTOR_SEAL, usage::ACCEPTOR_SIGN),
@@ -204,7 +204,7 @@ impl Protection for Context {
         true
     }
 
-    fn unwrap(&self, sealed: &[u8]) -> Option<Unwrapped> {
+    fn unwrap(&self, sealed: &[u8]) -> Option<UnwrappedMessage> {
         let (header, body) = sealed.split_first_chunk::<HEADER>()?;
         let sender = self.sender(header, WRAP, flag::SEALED)?;
         let filling = usize::from(u16::from_be_bytes([header[4], header[5]]));
@@ -226,7 +226,7 @@ impl Protection for Context {
         let copy = bytes.get(end + filling..)?;
         // RRC is not protected, and does not matter.
         let same = copy[..6] == header[..6] && copy[8..] == header[8..];
-        (same && end >= CONFOUNDER).then_some(Unwrapped {
+        (same && end >= CONFOUNDER).then_some(UnwrappedMessage {
             message: CONFOUNDER..end,
             bytes,
         })
@@ -271,7 +271,7 @@ pub(super) mod tests {
         out
     }
 
-    fn message(unwrapped: &Unwrapped) -> &[u8] {
+    fn message(unwrapped: &UnwrappedMessage) -> &[u8] {
         &unwrapped.bytes[unwrapped.message.clone()]
     }
 

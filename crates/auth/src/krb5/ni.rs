@@ -1,7 +1,7 @@
 //! AES-CBC by instructions of x86 processors (AES-NI). A block stays in a register until the next
 //! one is added: passing it through memory would cost as much as the cipher.
 
-use super::cbc::{BLOCK, Block, Hashed, STRETCH};
+use super::cbc::{BLOCK, Block, HashInput, STRETCH};
 use std::arch::x86_64::*;
 
 /// Number of rounds of AES-256, the maximum.
@@ -76,7 +76,7 @@ impl Keys {
         &self,
         chain: &mut Block,
         data: &mut [u8],
-        hashed: Hashed,
+        hashed: HashInput,
         hash: impl FnMut(&[u8]),
     ) {
         // SAFETY: there are no keys on a processor without the instructions.
@@ -117,12 +117,12 @@ fn encrypt<const ROUNDS: usize>(
     keys: &[__m128i; MOST + 1],
     chain: &mut Block,
     data: &mut [u8],
-    hashed: Hashed,
+    hashed: HashInput,
     mut hash: impl FnMut(&[u8]),
 ) {
     let mut last = load(chain);
     for stretch in data.chunks_mut(STRETCH) {
-        if hashed == Hashed::Plain {
+        if hashed == HashInput::Plain {
             hash(stretch);
         }
         for block in stretch.as_chunks_mut::<BLOCK>().0 {
@@ -133,7 +133,7 @@ fn encrypt<const ROUNDS: usize>(
             last = _mm_aesenclast_si128(last, keys[ROUNDS]);
             store(block, last);
         }
-        if hashed == Hashed::Sealed {
+        if hashed == HashInput::Sealed {
             hash(stretch);
         }
     }

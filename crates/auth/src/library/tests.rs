@@ -199,7 +199,7 @@ impl Initiator {
             elements: hostbased.as_ptr().cast(),
         };
         let (mut minor, mut name) = (0, std::ptr::null_mut());
-        let text = Buffer::of(b"nfs@localhost");
+        let text = Buffer::from_bytes(b"nfs@localhost");
         // SAFETY: all places outlive the call.
         let major = unsafe {
             import(
@@ -216,7 +216,7 @@ impl Initiator {
     /// A step of the initiator; the token for the acceptor.
     fn step(&self, context: &mut Context, token: &[u8], flags: u32) -> Vec<u8> {
         let (mut minor, mut out) = (0, Buffer::EMPTY);
-        let token = Buffer::of(token);
+        let token = Buffer::from_bytes(token);
         let (library, null) = (context.library.clone(), std::ptr::null_mut());
         // SAFETY: all places outlive the call; no bindings, the default credential and mechanism.
         let major = unsafe {

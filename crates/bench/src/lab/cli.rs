@@ -1,5 +1,7 @@
 //! The command line of the lab.
 
+#![allow(rustdoc::broken_intra_doc_links)] // Brackets in help texts enclose what may be left out.
+
 use super::spec::{Cache, Durability};
 use crate::args::{Version, parse_size};
 use clap::{Args, Subcommand};

@@ -10,7 +10,7 @@
 
 use super::cli::CompareArgs;
 use super::files;
-use super::outcome::{Cell, Run, Which};
+use super::outcome::{Cell, OperationClass, Run};
 use super::published::{self, Beside};
 use super::report::page::Page;
 use super::report::svg::{Bar, Bars};
@@ -65,12 +65,12 @@ struct Comparison {
     notes: Vec<String>,
     /// Warnings about each run by itself.
     warnings: Vec<String>,
-    tables: Vec<Compared>,
+    tables: Vec<ComparisonTable>,
     ratios: Vec<Ratio>,
     beside: Vec<(String, Vec<Beside>)>,
 }
 
-struct Compared {
+struct ComparisonTable {
     heading: String,
     corner: String,
     columns: Vec<String>,
@@ -292,16 +292,16 @@ fn differences(a: &Subject<'_>, b: &Subject<'_>, notes: &mut Vec<String>) {
 /// A figure that subjects are compared by: a rate or the 99th percentile of a latency.
 #[derive(Clone, Copy)]
 struct Figure {
-    which: Which,
+    which: OperationClass,
     unit: Unit,
     is_rate: bool,
 }
 
 impl Figure {
     /// Returns both figures of a side; `unit` is that of the table's rates.
-    fn both(which: Which, unit: Unit) -> [Figure; 2] {
+    fn both(which: OperationClass, unit: Unit) -> [Figure; 2] {
         let unit = match which {
-            Which::Other => Unit::Iops,
+            OperationClass::Other => Unit::Iops,
             _ => unit,
         };
         [true, false].map(|is_rate| Figure {
@@ -319,7 +319,7 @@ impl Figure {
         }
     }
 
-    fn of(&self, cell: &Cell) -> Option<Spread> {
+    fn find_spread(&self, cell: &Cell) -> Option<Spread> {
         if self.is_rate {
             cell.rate(self.which, self.unit)
         } else {
@@ -363,7 +363,7 @@ fn compared(
     view: &View<'_>,
     others: &[(&Subject<'_>, &View<'_>)],
     ratios: &mut Vec<Ratio>,
-) -> Compared {
+) -> ComparisonTable {
     let mut rows = Vec::new();
     let mut charts = Vec::new();
     let all: Vec<(&Subject<'_>, &View<'_>)> = std::iter::once((base, view))
@@ -375,14 +375,16 @@ fn compared(
             .find(|c| c.label == label)
             .and_then(|c| c.cell.cloned())
     };
-    let sides = Which::ALL.into_iter().filter(|w| view.has(*w));
+    let sides = OperationClass::ALL
+        .into_iter()
+        .filter(|w| view.has_side(*w));
     for figure in sides.flat_map(|which| Figure::both(which, view.unit)) {
         let figures: Vec<Vec<Option<Spread>>> = all
             .iter()
             .map(|(_, v)| {
                 view.columns
                     .iter()
-                    .map(|c| cell(v, &c.label).and_then(|c| figure.of(&c)))
+                    .map(|c| cell(v, &c.label).and_then(|c| figure.find_spread(&c)))
                     .collect()
             })
             .collect();
@@ -410,7 +412,7 @@ fn compared(
                     .copied()
                     .flatten()
                     .zip(row.get(i).copied().flatten());
-                let ratio = pair.and_then(|(b, v)| v.over(&b));
+                let ratio = pair.and_then(|(b, v)| v.ratio_to(&b));
                 cells.push(ratio.as_ref().map_or_else(String::new, multiple));
                 if let Some(group) = bars.get_mut(i) {
                     group.push(ratio.map(|r| Bar {
@@ -463,7 +465,7 @@ fn compared(
         .tables
         .get(view.table)
         .map_or_else(|| view.heading.clone(), super::spec::Table::heading);
-    Compared {
+    ComparisonTable {
         heading,
         corner: view.axis.name().into(),
         columns: view.columns.iter().map(|c| c.label.clone()).collect(),

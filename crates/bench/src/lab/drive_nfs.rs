@@ -6,7 +6,7 @@
 //! the end of the run.
 
 use super::driver::{self, Context, Driver};
-use super::live::{Live, Measured, TIMEOUT_S};
+use super::live::{GeneratorMeasurement, Live, TIMEOUT_S};
 use super::outcome::{Point, Repetition, TargetFacts};
 use super::plan::Set;
 use super::progress::Display;
@@ -150,7 +150,7 @@ impl Driver for NfsDriver {
             self.warmed.insert(set);
         }
         let report = &outcome.report;
-        let measured = Measured {
+        let measured = GeneratorMeasurement {
             figures: &report.figures,
             tally: &outcome.tally,
             samples: &outcome.samples,

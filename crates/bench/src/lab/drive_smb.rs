@@ -6,7 +6,7 @@
 //! at the end of the run.
 
 use super::driver::{self, Context, Driver};
-use super::live::{Live, Measured, TIMEOUT_S};
+use super::live::{GeneratorMeasurement, Live, TIMEOUT_S};
 use super::outcome::{Point, Repetition, TargetFacts};
 use super::plan::Set;
 use super::progress::Display;
@@ -122,7 +122,7 @@ impl Driver for SmbDriver {
         if warms {
             self.warmed.insert(set);
         }
-        let measured = Measured {
+        let measured = GeneratorMeasurement {
             figures: &outcome.report.figures,
             tally: &outcome.tally,
             samples: &outcome.samples,

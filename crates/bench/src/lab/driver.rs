@@ -68,7 +68,7 @@ pub fn table_and_set<'a>(
     point: &Point,
 ) -> Result<(&'a Table, Set), BenchError> {
     let table = context.definition.tables.get(point.table);
-    let set = Set::of(context.definition, point);
+    let set = Set::from_point(context.definition, point);
     table
         .zip(set)
         .ok_or_else(|| BenchError::Usage("a point without a table".into()))

@@ -9,13 +9,13 @@ use super::driver::{Context, Driver, run_shell, table_and_set};
 use super::facts;
 use super::fio_job::{self, Job, Location, Preparation};
 use super::fio_json::{self, Result as FioResult};
-use super::outcome::{Bound, Point, Repetition, Run, TargetFacts};
+use super::outcome::{LimitingFactor, Point, Repetition, Run, TargetFacts};
 use super::plan::Set;
 use super::progress::Display;
 use super::spec::{Cache, Kind};
 use super::stats::{Little, Steady};
-use super::target::Place;
-use super::trust::{self, Seen};
+use super::target::TargetKind;
+use super::trust::{self, Observations};
 use crate::clock;
 use crate::error::BenchError;
 use crate::interrupt;
@@ -56,7 +56,7 @@ pub struct FioDriver {
 
 impl FioDriver {
     /// For this place; says what is missing.
-    pub fn new(place: &Place, run: &Run, destroy_device: bool) -> Result<Self, BenchError> {
+    pub fn new(place: &TargetKind, run: &Run, destroy_device: bool) -> Result<Self, BenchError> {
         let settings = &run.settings;
         let version = version(&settings.fio)?;
         let definition = &run.definition;
@@ -84,9 +84,11 @@ impl FioDriver {
             .any(|t| t.mixes.iter().any(|m| *m < 100));
         let location = match place {
             // Hosts need not share what is below the path, so nothing is made there.
-            Place::Directory(p) if !settings.hosts.is_empty() => Location::Directory(p.clone()),
-            Place::Directory(p) => Location::Directory(p.join(FOLDER)),
-            Place::Device(p) => {
+            TargetKind::Directory(p) if !settings.hosts.is_empty() => {
+                Location::Directory(p.clone())
+            }
+            TargetKind::Directory(p) => Location::Directory(p.join(FOLDER)),
+            TargetKind::Device(p) => {
                 // Even a run of reads alone may write: fio lays nothing out on a device,
                 // but a definition with writes overwrites it.
                 if writes && !destroy_device {
@@ -97,7 +99,7 @@ impl FioDriver {
                 }
                 Location::Device(p.clone())
             }
-            Place::Nfs(_) | Place::Smb(_) => {
+            TargetKind::Nfs(_) | TargetKind::Smb(_) => {
                 return Err(BenchError::Usage(
                     "fio needs a path; mount the export".into(),
                 ));
@@ -169,7 +171,7 @@ impl FioDriver {
         let output = self.scratch.join("prepare.json");
         fs::write(&job_file, fio_job::preparing(job, what))
             .map_err(BenchError::io("write the job file"))?;
-        let mut watched = Watched {
+        let mut watched = MachineActivity {
             samples: VecDeque::new(),
         };
         let (errors, cut_short) = self.follow(&job_file, &output, display, &mut watched)?;
@@ -258,11 +260,11 @@ fn parse_version(text: &str) -> Option<(u32, u32)> {
 }
 
 /// Activity of the machine, sampled while fio ran.
-struct Watched {
+struct MachineActivity {
     samples: VecDeque<(u64, MachineSample, BTreeMap<String, u64>)>,
 }
 
-impl Watched {
+impl MachineActivity {
     fn sample(&mut self) {
         self.samples
             .push_back((clock::now_ns(), machine::machine(), facts::disk_busy_ms()));
@@ -320,7 +322,7 @@ impl Driver for FioDriver {
         let output = self.scratch.join("result.json");
         fs::write(&job_file, fio_job::text(&job)).map_err(BenchError::io("write the job file"))?;
         let started = clock::unix_seconds();
-        let mut watched = Watched {
+        let mut watched = MachineActivity {
             samples: VecDeque::new(),
         };
         let (errors, cut_short) = self.follow(&job_file, &output, display, &mut watched)?;
@@ -351,14 +353,14 @@ impl Driver for FioDriver {
             .collect();
         r.series = fio_json::series(&log, job.block, job.interval_s(), r.seconds);
         r.steady = steady(&r);
-        let mut seen = Seen {
+        let mut seen = Observations {
             ops_per_s: r.total(super::spec::Unit::Iops),
             mib_per_s: r.total(super::spec::Unit::Throughput),
             offered: point.rate,
             cap_mib_s: context.settings.cap_mib_s,
             cap_iops: context.settings.cap_iops,
             generator_busy: r.generator_busy,
-            ..Seen::default()
+            ..Observations::default()
         };
         if self.hosts.is_empty() {
             if let Some((busy, stolen, disk)) = watched.last(r.seconds) {
@@ -476,7 +478,7 @@ fn repetition(context: &Context<'_>, point: &Point, job: &Job, result: &FioResul
             job.durability,
             context.settings.mirrored,
         ),
-        bound: Bound::Concurrency,
+        bound: LimitingFactor::Concurrency,
         generator_busy: result.busy,
         machine_busy_cores: 0.0,
         other_cores: None,
@@ -530,7 +532,7 @@ impl FioDriver {
         job_file: &Path,
         output: &Path,
         display: &Display,
-        watched: &mut Watched,
+        watched: &mut MachineActivity,
     ) -> Result<(Vec<String>, bool), BenchError> {
         let mut child = self
             .command(job_file, output)

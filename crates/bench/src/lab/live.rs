@@ -1,11 +1,11 @@
 //! A measurement of the own generator's: followed while it lasts, and made into a repetition.
 
 use super::driver::Context;
-use super::outcome::{Bound, Point, QUANTILES, Repetition, Side, rates};
+use super::outcome::{LimitingFactor, Point, QUANTILES, Repetition, Side, rates};
 use super::progress::Display;
 use super::spec::Table;
 use super::stats::{Little, ROUNDS, Steady};
-use super::trust::{self, Seen};
+use super::trust::{self, Observations};
 use super::units::thousands;
 use super::{facts, units};
 use crate::clock;
@@ -24,7 +24,7 @@ const INTERVAL: (f64, f64) = (0.1, 1.0);
 const SAMPLES: f64 = 40.0;
 
 /// Measurement of a generator.
-pub struct Measured<'a> {
+pub struct GeneratorMeasurement<'a> {
     /// Counts, rates and times.
     pub figures: &'a Figures,
     /// All counts and latencies.
@@ -164,7 +164,7 @@ impl Live<'_> {
         context: &Context<'_>,
         table: &Table,
         point: &Point,
-        m: &Measured<'_>,
+        m: &GeneratorMeasurement<'_>,
         local: bool,
     ) -> Repetition {
         let mut repetition = self.repetition(context, table, point, m);
@@ -173,7 +173,7 @@ impl Live<'_> {
             let watched = repetition.warmup_s + repetition.seconds;
             repetition.disk_busy = facts::disk_busy(&self.disks, &facts::disk_busy_ms(), watched);
         }
-        repetition.bound = trust::bound(&Seen {
+        repetition.bound = trust::bound(&Observations {
             // COMMITs are among what was offered.
             ops_per_s: m.figures.ops_per_s + repetition.commits_per_s,
             mib_per_s: m.figures.mib_per_s,
@@ -194,7 +194,7 @@ impl Live<'_> {
         context: &Context<'_>,
         table: &Table,
         point: &Point,
-        m: &Measured<'_>,
+        m: &GeneratorMeasurement<'_>,
     ) -> Repetition {
         let figures = m.figures;
         let seconds = figures.elapsed_s;
@@ -226,7 +226,7 @@ impl Live<'_> {
                 context.definition.durability(table),
                 context.settings.mirrored,
             ),
-            bound: Bound::Concurrency,
+            bound: LimitingFactor::Concurrency,
             generator_busy: figures.client.busiest_thread,
             machine_busy_cores: figures.machine.other_cores
                 + server_cores

@@ -1,6 +1,6 @@
 //! The benchmark lab: matrices of measurements as tables, and reports of them.
 //!
-//! It makes of single measurements (of the own generator in [`crate::run`], or of fio)
+//! It makes of single measurements (of the own generator in [`mod@crate::run`], or of fio)
 //! what can be believed and compared: the published tables' own form, repetitions with
 //! their spread, and beside each figure what it rests on.
 //!

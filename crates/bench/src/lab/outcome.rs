@@ -185,7 +185,7 @@ pub struct Repetition {
     /// The tier that this is.
     pub tier: Tier,
     /// Limit of the result.
-    pub bound: Bound,
+    pub bound: LimitingFactor,
     /// Share of its time that the generator's busiest thread ran.
     pub generator_busy: f64,
     /// Cores that the whole machine kept busy.
@@ -280,7 +280,7 @@ impl Tier {
 /// Limit of a result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Bound {
+pub enum LimitingFactor {
     /// The rate that was offered.
     Offered,
     /// A limit set on the target.
@@ -297,7 +297,7 @@ pub enum Bound {
     Concurrency,
 }
 
-impl Bound {
+impl LimitingFactor {
     /// In a few words.
     pub fn name(&self) -> String {
         match self {
@@ -314,7 +314,7 @@ impl Bound {
 
 /// Reads, writes or the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub enum OperationClass {
     /// Reads of file data.
     Read,
     /// Writes of file data.
@@ -323,7 +323,7 @@ pub enum Which {
     Other,
 }
 
-impl Which {
+impl OperationClass {
     /// All, in the order of rows.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Other];
 
@@ -339,17 +339,17 @@ impl Which {
 
 impl Repetition {
     /// One side of it.
-    pub fn side(&self, which: Which) -> Option<&Side> {
+    pub fn side(&self, which: OperationClass) -> Option<&Side> {
         match which {
-            Which::Read => self.read.as_ref(),
-            Which::Write => self.write.as_ref(),
-            Which::Other => self.other.as_ref(),
+            OperationClass::Read => self.read.as_ref(),
+            OperationClass::Write => self.write.as_ref(),
+            OperationClass::Other => self.other.as_ref(),
         }
     }
 
     /// The sum over all sides.
     pub fn total(&self, unit: Unit) -> f64 {
-        Which::ALL
+        OperationClass::ALL
             .into_iter()
             .filter_map(|w| self.side(w))
             .map(|s| s.value(unit))
@@ -371,16 +371,16 @@ impl Cell {
     /// A figure over the repetitions.
     pub fn spread(&self, figure: impl Fn(&Repetition) -> Option<f64>) -> Option<Spread> {
         let values: Vec<f64> = self.counted().into_iter().filter_map(figure).collect();
-        Spread::of(&values)
+        Spread::from_values(&values)
     }
 
     /// The rate of one side.
-    pub fn rate(&self, which: Which, unit: Unit) -> Option<Spread> {
+    pub fn rate(&self, which: OperationClass, unit: Unit) -> Option<Spread> {
         self.spread(|r| r.side(which).map(|s| s.value(unit)))
     }
 
     /// A latency quantile of one side, in microseconds.
-    pub fn quantile(&self, which: Which, q: f64) -> Option<Spread> {
+    pub fn quantile(&self, which: OperationClass, q: f64) -> Option<Spread> {
         self.spread(|r| r.side(which).and_then(|s| s.quantile(q)))
     }
 

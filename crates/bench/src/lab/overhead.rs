@@ -4,7 +4,7 @@
 //! Overhead is a share of the baseline: of its throughput lost, and added to its latency.
 //! (The article divides latencies by the mirrored figure, which turns a doubling into 50 %.)
 
-use super::outcome::{Cell, Point, Run, Which};
+use super::outcome::{Cell, OperationClass, Point, Run};
 use super::spec::Unit;
 use super::stats::Spread;
 use super::units::thousands;
@@ -44,9 +44,9 @@ pub fn tables(run: &Run) -> Vec<Overhead> {
             .collect();
         for point in points {
             let which = if point.read_percent == 100 {
-                Which::Read
+                OperationClass::Read
             } else {
-                Which::Write
+                OperationClass::Write
             };
             let mixed = match point.read_percent {
                 _ if table.mixes.len() == 1 => "",

@@ -6,7 +6,7 @@
 //! minutes instead of seconds, and a run that is ended early has every point once rather
 //! than a few points often.
 
-use super::outcome::{Cell, Point, Run, Which};
+use super::outcome::{Cell, OperationClass, Point, Run};
 use super::spec::{Definition, Table};
 use super::units::Size;
 
@@ -89,7 +89,7 @@ const MANY: u64 = 20_000;
 
 impl Set {
     /// The set that a point of this definition uses.
-    pub fn of(definition: &Definition, point: &Point) -> Option<Self> {
+    pub fn from_point(definition: &Definition, point: &Point) -> Option<Self> {
         let table = definition.tables.get(point.table)?;
         let total = table.working_set.unwrap_or(definition.load.working_set).0;
         let jobs = u64::from(point.clients) * u64::from(point.jobs);
@@ -137,7 +137,7 @@ impl Set {
 pub fn footprint(definition: &Definition) -> Size {
     let mut sets: Vec<Set> = points(definition, 1)
         .iter()
-        .filter_map(|p| Set::of(definition, p))
+        .filter_map(|p| Set::from_point(definition, p))
         .collect();
     sets.sort_unstable();
     sets.dedup();
@@ -193,7 +193,9 @@ pub fn peak<'r>(run: &'r Run, point: &Point) -> Option<&'r Cell> {
                 depth: point.depth,
                 ..c.point
             } == *point
-                && Which::ALL.into_iter().any(|w| c.rate(w, unit).is_some())
+                && OperationClass::ALL
+                    .into_iter()
+                    .any(|w| c.rate(w, unit).is_some())
         })
         .max_by(|a, b| total(a).total_cmp(&total(b)))
 }
@@ -224,7 +226,7 @@ mod tests {
         d.load.working_set = Size(1 << 30);
         let sets: Vec<_> = points(&d, 1)
             .iter()
-            .map(|p| Set::of(&d, p).unwrap())
+            .map(|p| Set::from_point(&d, p).unwrap())
             .collect();
         assert!(sets.iter().all(|s| *s == sets[0]), "{sets:?}");
         assert_eq!((sets[0].files, sets[0].file_size), (48, 21 << 20));
@@ -233,12 +235,12 @@ mod tests {
         d.load.working_set = Size(48 * 300_000);
         let p = points(&d, 1);
         for p in p {
-            let s = Set::of(&d, &p).unwrap();
+            let s = Set::from_point(&d, &p).unwrap();
             assert_eq!(s.file_size % d.tables[p.table].block_size.0, 0);
             assert!(s.file_size > 0);
         }
         let d = presets::load("eda-like").unwrap();
-        let s = Set::of(&d, &points(&d, 1)[0]).unwrap();
+        let s = Set::from_point(&d, &points(&d, 1)[0]).unwrap();
         assert_eq!((s.files, s.file_size), (20_000, 256 << 10));
     }
 }

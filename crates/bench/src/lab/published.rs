@@ -9,7 +9,7 @@
 //! Filestore's performance page, and an article on DataKeeper for Windows (one
 //! N2-Standard-8). The tests hold a copy of every figure by document and key.
 
-use super::outcome::{Run, Which};
+use super::outcome::{OperationClass, Run};
 use super::spec::{Pattern, Unit};
 use super::units::{MIB, Size, thousands};
 use super::view::{Axis, Column, Row, View, figure, views};
@@ -384,7 +384,7 @@ pub fn figures(
     set: &str,
     view: &View<'_>,
     column: &Column<'_>,
-    which: Which,
+    which: OperationClass,
 ) -> Vec<Figure> {
     let Some(table) = run.definition.tables.get(view.table) else {
         return Vec::new();
@@ -394,7 +394,7 @@ pub fn figures(
         value,
     };
     match (set, which) {
-        (_, Which::Other) => Vec::new(),
+        (_, OperationClass::Other) => Vec::new(),
         ("netapp-extreme" | "netapp-flex", _) if view.axis == Axis::Mix => {
             let of_table = mixes_of(run, set, view);
             let found = of_table.and_then(|p| {
@@ -406,7 +406,7 @@ pub fn figures(
         ("filestore", _) => { FILESTORE.iter() }
             .map(|tier| figure(tier.name, tier.figure(view.unit, which)))
             .collect(),
-        ("datakeeper", Which::Write) if view.unit == Unit::Throughput => {
+        ("datakeeper", OperationClass::Write) if view.unit == Unit::Throughput => {
             let row = DATAKEEPER.iter().find(|p| p.block == table.block_size.0);
             // The first target is the baseline, as in the article.
             row.map(|p| match view.target {
@@ -422,10 +422,10 @@ pub fn figures(
 
 impl Mixes {
     /// The figure of one side at a share of reads.
-    fn figure(&self, which: Which, read_percent: u32) -> Option<f64> {
+    fn figure(&self, which: OperationClass, read_percent: u32) -> Option<f64> {
         let at = MIXES.iter().position(|mix| *mix == read_percent)?;
         let side = match which {
-            Which::Read => &self.read,
+            OperationClass::Read => &self.read,
             _ => &self.write,
         };
         side.get(at).copied()
@@ -433,11 +433,11 @@ impl Mixes {
 }
 
 impl Tier {
-    fn figure(&self, unit: Unit, which: Which) -> f64 {
+    fn figure(&self, unit: Unit, which: OperationClass) -> f64 {
         match (unit, which) {
-            (Unit::Iops, Which::Read) => self.iops.0,
+            (Unit::Iops, OperationClass::Read) => self.iops.0,
             (Unit::Iops, _) => self.iops.1,
-            (Unit::Throughput, Which::Read) => self.mb_s.0,
+            (Unit::Throughput, OperationClass::Read) => self.mb_s.0,
             (Unit::Throughput, _) => self.mb_s.1,
         }
     }
@@ -476,7 +476,7 @@ fn netapp(run: &Run, set: &str, per: Per) -> Vec<Beside> {
             Per::Core => (NETAPP_CLIENTS * NETAPP_CORES, f64::from(run.cores)),
         };
         let mut rows = Vec::new();
-        for which in [Which::Read, Which::Write] {
+        for which in [OperationClass::Read, OperationClass::Write] {
             let find = |percent: u32| p.figure(which, percent).map(|f| f / theirs);
             let mut published = Vec::new();
             let mut own = Vec::new();
@@ -542,7 +542,7 @@ fn filestore(run: &Run, per: Per) -> Vec<Beside> {
         };
         for column in &view.columns {
             let Some(cell) = column.cell else { continue };
-            for which in [Which::Read, Which::Write] {
+            for which in [OperationClass::Read, OperationClass::Write] {
                 let clients = if per == Per::Client {
                     f64::from(column.point.clients)
                 } else {

@@ -6,12 +6,14 @@ use super::drive_nfs::NfsDriver;
 use super::drive_smb::SmbDriver;
 use super::driver::{Context, Driver};
 use super::fio::FioDriver;
-use super::outcome::{FORMAT, Point, Repetition, Run, Settings, State, TargetFacts, Which};
+use super::outcome::{
+    FORMAT, OperationClass, Point, Repetition, Run, Settings, State, TargetFacts,
+};
 use super::plan;
 use super::progress::Display;
 use super::scale::Scale;
 use super::spec::{Cache, Definition};
-use super::target::{Place, Target};
+use super::target::{Target, TargetKind};
 use super::units::{Size, duration, latency, stamp, thousands};
 use super::{facts, files, presets, report, summary, text};
 use crate::clock;
@@ -26,7 +28,7 @@ const MAX_FILL: f64 = 0.9;
 
 /// End of a run, for the exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum RunOutcome {
     /// Everything was measured and is sound.
     Sound,
     /// Everything was measured, but replies showed faults.
@@ -38,13 +40,13 @@ pub enum Ending {
 }
 
 /// `weir bench matrix`: measures, or resumes a run.
-pub fn matrix(args: &MatrixArgs) -> Result<Ending, BenchError> {
+pub fn matrix(args: &MatrixArgs) -> Result<RunOutcome, BenchError> {
     let (mut run, folder) = match &args.resume {
         Some(folder) => (resumed(folder)?, folder.clone()),
         None => prepared(args)?,
     };
     if args.dry_run {
-        return say(&outline(&run)).map(|()| Ending::Sound);
+        return say(&outline(&run)).map(|()| RunOutcome::Sound);
     }
     let targets = find_targets(&run.settings.targets, &run.settings)?;
     let mut drivers = Vec::new();
@@ -234,7 +236,8 @@ fn find_targets(given: &[String], settings: &Settings) -> Result<Vec<Target>, Be
                 t.label
             )));
         }
-        if !settings.hosts.is_empty() && matches!(t.place, Place::Nfs(_) | Place::Smb(_)) {
+        if !settings.hosts.is_empty() && matches!(t.place, TargetKind::Nfs(_) | TargetKind::Smb(_))
+        {
             return Err(BenchError::Usage(
                 "several hosts run fio: mount the export on each and give the path".into(),
             ));
@@ -246,8 +249,8 @@ fn find_targets(given: &[String], settings: &Settings) -> Result<Vec<Target>, Be
 
 fn driver(target: &Target, run: &Run, args: &MatrixArgs) -> Result<Box<dyn Driver>, BenchError> {
     Ok(match &target.place {
-        Place::Nfs(nfs) => Box::new(NfsDriver::new(nfs.clone())),
-        Place::Smb(smb) => Box::new(SmbDriver::new((**smb).clone(), &run.definition)?),
+        TargetKind::Nfs(nfs) => Box::new(NfsDriver::new(nfs.clone())),
+        TargetKind::Smb(smb) => Box::new(SmbDriver::new((**smb).clone(), &run.definition)?),
         place => Box::new(FioDriver::new(place, run, args.destroy_device)?),
     })
 }
@@ -285,9 +288,9 @@ fn check_space(targets: &[Target], definition: &Definition) -> Result<(), BenchE
 fn check_blocks(targets: &[Target], definition: &Definition) -> Result<(), BenchError> {
     for t in targets {
         let most = match &t.place {
-            Place::Nfs(nfs) => nfs.fsinfo.rtmax.min(nfs.fsinfo.wtmax).into(),
-            Place::Smb(smb) => smb.most.into(),
-            Place::Directory(_) | Place::Device(_) => continue,
+            TargetKind::Nfs(nfs) => nfs.fsinfo.rtmax.min(nfs.fsinfo.wtmax).into(),
+            TargetKind::Smb(smb) => smb.most.into(),
+            TargetKind::Directory(_) | TargetKind::Device(_) => continue,
         };
         for table in &definition.tables {
             if table.block_size.0 > most {
@@ -346,7 +349,7 @@ fn measure(
     drivers: &mut [Box<dyn Driver>],
     folder: &Path,
     quiet: bool,
-) -> Result<Ending, BenchError> {
+) -> Result<RunOutcome, BenchError> {
     let definition = run.definition.clone();
     let settings = run.settings.clone();
     let context = Context {
@@ -415,7 +418,7 @@ fn measure(
     ended(run, &display, folder)
 }
 
-fn ended(run: &Run, display: &Display, folder: &Path) -> Result<Ending, BenchError> {
+fn ended(run: &Run, display: &Display, folder: &Path) -> Result<RunOutcome, BenchError> {
     let kept = run
         .cells
         .iter()
@@ -428,15 +431,15 @@ fn ended(run: &Run, display: &Display, folder: &Path) -> Result<Ending, BenchErr
     Ok(match &run.state {
         State::Interrupted => {
             display.say(&format!("interrupted; {resume}"));
-            Ending::Interrupted
+            RunOutcome::Interrupted
         }
         State::Failed(why) => {
             display.say(&format!("{why}; {resume}"));
-            Ending::Failed
+            RunOutcome::Failed
         }
-        _ if run.cells.iter().any(|c| c.failed.is_some()) => Ending::Failed,
-        _ if !run.faults().is_empty() => Ending::Faulty,
-        _ => Ending::Sound,
+        _ if run.cells.iter().any(|c| c.failed.is_some()) => RunOutcome::Failed,
+        _ if !run.faults().is_empty() => RunOutcome::Faulty,
+        _ => RunOutcome::Sound,
     })
 }
 
@@ -478,7 +481,7 @@ fn explain(error: &BenchError) -> String {
 
 fn one_line(r: &Repetition) -> String {
     let mut parts = Vec::new();
-    for which in Which::ALL {
+    for which in OperationClass::ALL {
         if let Some(s) = r.side(which) {
             let p99 = s.quantile(0.99).unwrap_or(0.0);
             parts.push(format!(

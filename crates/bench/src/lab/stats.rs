@@ -38,7 +38,7 @@ pub struct Spread {
 
 impl Spread {
     /// Returns the summary of these values; `None` when there are none.
-    pub fn of(values: &[f64]) -> Option<Self> {
+    pub fn from_values(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let (least, greatest) = (*sorted.first()?, *sorted.last()?);
@@ -67,7 +67,7 @@ impl Spread {
 
     /// The ratio of this to `base`: the medians', and the range it can have taken from
     /// the extremes of both.
-    pub fn over(&self, base: &Self) -> Option<Self> {
+    pub fn ratio_to(&self, base: &Self) -> Option<Self> {
         if base.median <= 0.0 || base.least <= 0.0 {
             return None;
         }
@@ -95,7 +95,7 @@ pub struct Steady {
 
 impl Steady {
     /// Judges the last [`ROUNDS`] rounds; `None` when there are fewer, or nothing was done.
-    pub fn of(rounds: &[f64], round_s: f64) -> Option<Self> {
+    pub fn from_rounds(rounds: &[f64], round_s: f64) -> Option<Self> {
         let window = rounds.get(rounds.len().checked_sub(ROUNDS)?..)?;
         let n = window.len() as f64;
         let mean = window.iter().sum::<f64>() / n;
@@ -148,7 +148,7 @@ impl Steady {
         let rounds: Vec<f64> = (0..ROUNDS)
             .map(|i| (at(round * (i + 1) as f64) - at(round * i as f64)) / round)
             .collect();
-        Self::of(&rounds, round)
+        Self::from_rounds(&rounds, round)
     }
 }
 
@@ -183,48 +183,51 @@ mod tests {
 
     #[test]
     fn medians_and_extremes() {
-        let s = Spread::of(&[3.0, 1.0, 2.0]).unwrap();
+        let s = Spread::from_values(&[3.0, 1.0, 2.0]).unwrap();
         assert_eq!((s.median, s.least, s.greatest, s.count), (2.0, 1.0, 3.0, 3));
         assert_eq!(s.relative(), 0.5);
-        assert_eq!(Spread::of(&[4.0, 1.0]).unwrap().median, 2.5);
-        assert_eq!(Spread::of(&[]), None);
-        let base = Spread::of(&[2.0, 4.0, 3.0]).unwrap();
-        let ratio = Spread::of(&[6.0, 5.0, 9.0]).unwrap().over(&base).unwrap();
+        assert_eq!(Spread::from_values(&[4.0, 1.0]).unwrap().median, 2.5);
+        assert_eq!(Spread::from_values(&[]), None);
+        let base = Spread::from_values(&[2.0, 4.0, 3.0]).unwrap();
+        let ratio = Spread::from_values(&[6.0, 5.0, 9.0])
+            .unwrap()
+            .ratio_to(&base)
+            .unwrap();
         assert_eq!(
             (ratio.median, ratio.least, ratio.greatest),
             (2.0, 1.25, 4.5)
         );
-        assert_eq!(base.over(&Spread::of(&[0.0]).unwrap()), None);
+        assert_eq!(base.ratio_to(&Spread::from_values(&[0.0]).unwrap()), None);
     }
 
     /// Series with excursions that can be computed by hand.
     #[test]
     fn steady_state_is_judged_as_the_specification_does() {
         // Flat but for noise of ±4 %: range 8 %, slope 0 by symmetry.
-        let s = Steady::of(&[100.0, 104.0, 96.0, 104.0, 100.0], 1.0).unwrap();
+        let s = Steady::from_rounds(&[100.0, 104.0, 96.0, 104.0, 100.0], 1.0).unwrap();
         assert!((s.range - 0.08 / 1.008).abs() < 1e-12, "{s:?}");
         assert!(s.slope < 1e-12 && s.steady, "{s:?}");
         // A ramp of 3 a round: the line rises by 12 of a mean of 106, 11.3 % > 10 %.
-        let s = Steady::of(&[100.0, 103.0, 106.0, 109.0, 112.0], 1.0).unwrap();
+        let s = Steady::from_rounds(&[100.0, 103.0, 106.0, 109.0, 112.0], 1.0).unwrap();
         assert!((s.slope - 12.0 / 106.0).abs() < 1e-12);
         assert!(s.range < MAX_RANGE && !s.steady, "{s:?}");
         // A ramp of 2 a round is within it: 8 of 104.
         assert!(
-            Steady::of(&[100.0, 102.0, 104.0, 106.0, 108.0], 1.0)
+            Steady::from_rounds(&[100.0, 102.0, 104.0, 106.0, 108.0], 1.0)
                 .unwrap()
                 .steady
         );
         // One outlier in the middle has no slope but too great a range.
-        let s = Steady::of(&[100.0, 100.0, 75.0, 100.0, 100.0], 1.0).unwrap();
+        let s = Steady::from_rounds(&[100.0, 100.0, 75.0, 100.0, 100.0], 1.0).unwrap();
         assert!(s.slope < 1e-12 && s.range > MAX_RANGE && !s.steady);
         // Only the last five rounds count.
         assert!(
-            Steady::of(&[1.0, 50.0, 100.0, 100.0, 100.0, 100.0, 100.0], 1.0)
+            Steady::from_rounds(&[1.0, 50.0, 100.0, 100.0, 100.0, 100.0, 100.0], 1.0)
                 .unwrap()
                 .steady
         );
-        assert_eq!(Steady::of(&[1.0; 4], 1.0), None);
-        assert_eq!(Steady::of(&[0.0; 5], 1.0), None);
+        assert_eq!(Steady::from_rounds(&[1.0; 4], 1.0), None);
+        assert_eq!(Steady::from_rounds(&[0.0; 5], 1.0), None);
     }
 
     #[test]

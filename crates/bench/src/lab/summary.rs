@@ -2,7 +2,7 @@
 //! published figures beside it. A Weir server that has the run's folder among its benchmarks reads
 //! this file; it needs neither the tables of this program nor the repetitions.
 
-use super::outcome::{Cell, Run, State, Which};
+use super::outcome::{Cell, OperationClass, Run, State};
 use super::published::{self, Figure};
 use super::view::{Column, View, views, warnings};
 use serde::Serialize;
@@ -30,7 +30,7 @@ struct Summary<'r> {
     cores: u32,
     repetitions: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
-    published: Option<Published<'r>>,
+    published: Option<PublishedSet<'r>>,
     warnings: Vec<String>,
     tables: Vec<Table>,
 }
@@ -45,7 +45,7 @@ struct Target<'r> {
 
 /// The set of published figures, and the machines that made them.
 #[derive(Serialize)]
-struct Published<'r> {
+struct PublishedSet<'r> {
     set: &'r str,
     #[serde(skip_serializing_if = "Option::is_none")]
     clients: Option<u32>,
@@ -93,7 +93,7 @@ fn row(
     set: Option<&str>,
     view: &View<'_>,
     column: &Column<'_>,
-    which: Which,
+    which: OperationClass,
 ) -> Option<Row> {
     let cell: &Cell = column.cell?;
     let published = set.map_or_else(Vec::new, |set| {
@@ -119,7 +119,7 @@ fn row(
 }
 
 fn table(run: &Run, set: Option<&str>, view: &View<'_>) -> Table {
-    let rows = Which::ALL.into_iter().flat_map(|which| {
+    let rows = OperationClass::ALL.into_iter().flat_map(|which| {
         let columns = view.columns.iter();
         columns.filter_map(move |column| row(run, set, view, column, which))
     });
@@ -166,7 +166,7 @@ pub fn json(run: &Run) -> String {
         repetitions: run.definition.time.repetitions,
         published: set.map(|set| {
             let (clients, cores) = published::machines(set);
-            Published {
+            PublishedSet {
                 set,
                 clients,
                 cores,

@@ -38,12 +38,12 @@ pub struct Target {
     /// The target as given on the command line.
     pub given: String,
     /// Kind of the target, and its place.
-    pub place: Place,
+    pub place: TargetKind,
 }
 
 /// Kind of a target.
 #[derive(Debug, Clone)]
-pub enum Place {
+pub enum TargetKind {
     /// An export of an NFS server.
     Nfs(Nfs),
     /// A share of an SMB server.
@@ -105,18 +105,18 @@ impl Target {
             _ => (given, given),
         };
         let place = if let Some(rest) = text.strip_prefix("nfs://") {
-            Place::Nfs(Nfs::find(text, rest, version)?)
+            TargetKind::Nfs(Nfs::find(text, rest, version)?)
         } else if let Some(rest) = text.strip_prefix("smb://") {
-            Place::Smb(Box::new(Smb::find(text, rest)?))
+            TargetKind::Smb(Box::new(Smb::find(text, rest)?))
         } else {
             let none = |e| BenchError::Usage(format!("target {text}: {e}"));
             let meta = fs::metadata(text).map_err(none)?;
             // fio runs in a folder of its own, and hosts in theirs.
             let path = std::path::absolute(text).map_err(none)?;
             if meta.is_dir() {
-                Place::Directory(path)
+                TargetKind::Directory(path)
             } else if meta.file_type().is_block_device() {
-                Place::Device(path)
+                TargetKind::Device(path)
             } else {
                 return Err(BenchError::Usage(format!(
                     "target {text}: neither a directory, nor a block device, nor nfs://HOST/EXPORT, nor smb://USER@HOST/SHARE"
@@ -133,29 +133,29 @@ impl Target {
     /// Bytes free for the working set; `None` when unknown.
     pub fn free(&self) -> Option<Size> {
         match &self.place {
-            Place::Nfs(n) => Some(n.free),
-            Place::Directory(p) => free_space(p),
-            Place::Smb(_) | Place::Device(_) => None,
+            TargetKind::Nfs(n) => Some(n.free),
+            TargetKind::Directory(p) => free_space(p),
+            TargetKind::Smb(_) | TargetKind::Device(_) => None,
         }
     }
 
     /// Returns true if the server is on this machine as well; `None` when unknown.
     pub fn local(&self) -> Option<bool> {
         match &self.place {
-            Place::Nfs(n) => Some(n.address.ip().is_loopback()),
-            Place::Smb(s) => Some(s.address.ip().is_loopback()),
-            Place::Directory(p) => mount_of(p).map(|m| !is_network(&m.kind)),
-            Place::Device(_) => Some(true),
+            TargetKind::Nfs(n) => Some(n.address.ip().is_loopback()),
+            TargetKind::Smb(s) => Some(s.address.ip().is_loopback()),
+            TargetKind::Directory(p) => mount_of(p).map(|m| !is_network(&m.kind)),
+            TargetKind::Device(_) => Some(true),
         }
     }
 
     /// The protocol, or the file system.
     pub fn protocol(&self) -> String {
         match &self.place {
-            Place::Nfs(n) => n.version.to_string(),
-            Place::Smb(s) => format!("SMB 3.1.1, {}", s.protected()),
-            Place::Directory(p) => mount_of(p).map_or_else(|| "path".into(), |m| m.protocol()),
-            Place::Device(_) => "block device".into(),
+            TargetKind::Nfs(n) => n.version.to_string(),
+            TargetKind::Smb(s) => format!("SMB 3.1.1, {}", s.protected()),
+            TargetKind::Directory(p) => mount_of(p).map_or_else(|| "path".into(), |m| m.protocol()),
+            TargetKind::Device(_) => "block device".into(),
         }
     }
 
@@ -163,9 +163,9 @@ impl Target {
     /// from here.
     pub fn caches_elsewhere(&self) -> bool {
         match &self.place {
-            Place::Nfs(_) | Place::Smb(_) => true,
-            Place::Directory(_) => self.local() != Some(true),
-            Place::Device(_) => false,
+            TargetKind::Nfs(_) | TargetKind::Smb(_) => true,
+            TargetKind::Directory(_) => self.local() != Some(true),
+            TargetKind::Device(_) => false,
         }
     }
 
@@ -176,20 +176,20 @@ impl Target {
             facts.insert(k.to_owned(), v);
         };
         match &self.place {
-            Place::Nfs(n) => {
+            TargetKind::Nfs(n) => {
                 note("server", n.address.to_string());
                 note("export", n.export.clone());
                 note("rtmax", Size(n.fsinfo.rtmax.into()).to_string());
                 note("wtmax", Size(n.fsinfo.wtmax.into()).to_string());
                 note("free", n.free.to_string());
             }
-            Place::Smb(s) => {
+            TargetKind::Smb(s) => {
                 note("server", s.address.to_string());
                 note("share", s.share.clone());
                 note("protection", s.protected());
                 note("bytes a request", Size(s.most.into()).to_string());
             }
-            Place::Directory(p) => {
+            TargetKind::Directory(p) => {
                 if let Some(m) = mount_of(p) {
                     note("mounted from", m.source);
                     note("mount options", m.options);
@@ -198,7 +198,7 @@ impl Target {
                     note("free", free.to_string());
                 }
             }
-            Place::Device(p) => note("device", p.display().to_string()),
+            TargetKind::Device(p) => note("device", p.display().to_string()),
         }
         facts
     }
@@ -605,10 +605,12 @@ mod tests {
         }
         let t = Target::find("Local disk=/", Version::V3).unwrap();
         assert_eq!(t.label, "Local disk");
-        assert!(matches!(t.place, Place::Directory(_)));
+        assert!(matches!(t.place, TargetKind::Directory(_)));
         assert!(t.free().unwrap() > Size(0));
         // Relative to where we are, not to where fio is started.
         let here = Target::find("src", Version::V3).unwrap();
-        assert!(matches!(here.place, Place::Directory(p) if p.is_absolute() && p.ends_with("src")));
+        assert!(
+            matches!(here.place, TargetKind::Directory(p) if p.is_absolute() && p.ends_with("src"))
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Trust in a figure: its durability tier, and what limited it.
 
-use super::outcome::{Bound, Tier};
+use super::outcome::{LimitingFactor, Tier};
 use super::spec::Durability;
 
 /// A share of its limit from which something counts as exhausted.
@@ -14,7 +14,7 @@ const AT_CAP: f64 = 0.97;
 
 /// Observations during a measurement.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Seen {
+pub struct Observations {
     /// Operations a second that were achieved.
     pub ops_per_s: f64,
     /// MiB a second that were achieved.
@@ -39,26 +39,26 @@ pub struct Seen {
 /// Limit of the result. The first that applies: what was asked for, limits that were set,
 /// then what ran out, the generator before the rest because it makes the figure worthless as
 /// one of the target.
-pub fn bound(seen: &Seen) -> Bound {
+pub fn bound(seen: &Observations) -> LimitingFactor {
     if seen.offered.is_some_and(|o| seen.ops_per_s >= AT_CAP * o) {
-        return Bound::Offered;
+        return LimitingFactor::Offered;
     }
     if let Some(cap) = seen.cap_mib_s.filter(|c| seen.mib_per_s >= AT_CAP * c) {
-        return Bound::Cap(format!("{cap:.0} MiB/s"));
+        return LimitingFactor::Cap(format!("{cap:.0} MiB/s"));
     }
     if let Some(cap) = seen.cap_iops.filter(|c| seen.ops_per_s >= AT_CAP * c) {
-        return Bound::Cap(format!("{cap:.0} IOPS"));
+        return LimitingFactor::Cap(format!("{cap:.0} IOPS"));
     }
     if seen.generator_busy >= EXHAUSTED {
-        return Bound::Generator;
+        return LimitingFactor::Generator;
     }
     let processors = seen.cores > 0.0 && seen.busy_cores >= EXHAUSTED * seen.cores;
     let disk = |share| seen.disk_busy.is_some_and(|d| d >= share);
     match processors {
-        true if disk(DISK_TOO) => Bound::ProcessorsAndDisk,
-        true => Bound::Processors,
-        false if disk(EXHAUSTED) => Bound::Disk,
-        false => Bound::Concurrency,
+        true if disk(DISK_TOO) => LimitingFactor::ProcessorsAndDisk,
+        true => LimitingFactor::Processors,
+        false if disk(EXHAUSTED) => LimitingFactor::Disk,
+        false => LimitingFactor::Concurrency,
     }
 }
 
@@ -78,33 +78,33 @@ mod tests {
 
     #[test]
     fn the_limit_is_named() {
-        let idle = Seen {
+        let idle = Observations {
             ops_per_s: 1000.0,
             mib_per_s: 62.5,
             busy_cores: 1.0,
             cores: 4.0,
             generator_busy: 0.5,
-            ..Seen::default()
+            ..Observations::default()
         };
-        assert_eq!(bound(&idle), Bound::Concurrency);
+        assert_eq!(bound(&idle), LimitingFactor::Concurrency);
         let mut s = idle;
         s.disk_busy = Some(0.99);
-        assert_eq!(bound(&s), Bound::Disk);
+        assert_eq!(bound(&s), LimitingFactor::Disk);
         s.busy_cores = 3.9;
-        assert_eq!(bound(&s), Bound::ProcessorsAndDisk);
+        assert_eq!(bound(&s), LimitingFactor::ProcessorsAndDisk);
         s.disk_busy = Some(0.5);
-        assert_eq!(bound(&s), Bound::Processors);
+        assert_eq!(bound(&s), LimitingFactor::Processors);
         s.generator_busy = 0.97;
-        assert_eq!(bound(&s), Bound::Generator);
+        assert_eq!(bound(&s), LimitingFactor::Generator);
         s.cap_iops = Some(1001.0);
-        assert_eq!(bound(&s), Bound::Cap("1001 IOPS".into()));
+        assert_eq!(bound(&s), LimitingFactor::Cap("1001 IOPS".into()));
         s.cap_mib_s = Some(64.0);
-        assert_eq!(bound(&s), Bound::Cap("64 MiB/s".into()));
+        assert_eq!(bound(&s), LimitingFactor::Cap("64 MiB/s".into()));
         s.offered = Some(1010.0);
-        assert_eq!(bound(&s), Bound::Offered);
+        assert_eq!(bound(&s), LimitingFactor::Offered);
         // An open loop that does not reach its rate is bound by something else.
         s.offered = Some(5000.0);
-        assert_eq!(bound(&s), Bound::Cap("64 MiB/s".into()));
+        assert_eq!(bound(&s), LimitingFactor::Cap("64 MiB/s".into()));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! pattern, a column a mix, a read row and a write row; below them what makes the figures
 //! worth something. Text, Markdown and HTML all print these rows.
 
-use super::outcome::{Cell, Point, Repetition, Run, TargetFacts, Which};
+use super::outcome::{Cell, OperationClass, Point, Repetition, Run, TargetFacts};
 use super::plan;
 use super::spec::{Cache, Durability, Kind, Table, Unit};
 use super::stats::Spread;
@@ -325,7 +325,7 @@ impl View<'_> {
     }
 
     /// Returns true if any column has this side.
-    pub fn has(&self, which: Which) -> bool {
+    pub fn has_side(&self, which: OperationClass) -> bool {
         self.columns
             .iter()
             .filter_map(|c| c.cell)
@@ -355,11 +355,11 @@ impl View<'_> {
 
     /// The sides that have a row: those measured, and both reads and writes in a table
     /// over mixes, as in the published ones.
-    pub fn sides(&self) -> Vec<Which> {
+    pub fn sides(&self) -> Vec<OperationClass> {
         let over_mixes = self.axis == Axis::Mix && self.columns.len() > 1;
-        Which::ALL
+        OperationClass::ALL
             .into_iter()
-            .filter(|w| self.has(*w) || (over_mixes && *w != Which::Other))
+            .filter(|w| self.has_side(*w) || (over_mixes && *w != OperationClass::Other))
             .collect()
     }
 
@@ -387,11 +387,11 @@ impl View<'_> {
         let mut rows = Vec::new();
         for which in self.sides() {
             let unit = match which {
-                Which::Other => Unit::Iops,
+                OperationClass::Other => Unit::Iops,
                 _ => self.unit,
             };
             let name = match which {
-                Which::Other => format!("{} ops/s", which.name()),
+                OperationClass::Other => format!("{} ops/s", which.name()),
                 _ => format!("{} {}", which.name(), unit.name()),
             };
             rows.push(self.row(name, true, |c| {
@@ -418,7 +418,7 @@ impl View<'_> {
                 }));
             }
         }
-        for which in self.sides().into_iter().filter(|w| self.has(*w)) {
+        for which in self.sides().into_iter().filter(|w| self.has_side(*w)) {
             for (name, q) in [("median", 0.5), ("p99", 0.99)] {
                 rows.push(
                     self.row(format!("{} latency, {name}", which.name()), false, |c| {
@@ -484,7 +484,7 @@ fn steady(c: &Cell) -> String {
 
 /// Warnings that hold for a whole run, in words.
 pub fn warnings(run: &Run) -> Vec<String> {
-    use super::outcome::{Bound, State};
+    use super::outcome::{LimitingFactor, State};
     let mut out = Vec::new();
     match &run.state {
         State::Complete | State::Running => {}
@@ -506,11 +506,11 @@ pub fn warnings(run: &Run) -> Vec<String> {
         }
     };
     say(
-        count(&|r| r.bound == Bound::Generator),
+        count(&|r| r.bound == LimitingFactor::Generator),
         "the generator's own thread was the bottleneck; they say little about the target (more --threads, or more hosts)",
     );
     say(
-        count(&|r| matches!(r.bound, Bound::Cap(_))),
+        count(&|r| matches!(r.bound, LimitingFactor::Cap(_))),
         "at a limit set on the target; they measure the limit",
     );
     say(

@@ -25,7 +25,7 @@ struct Block([u8; BLOCK_SIZE]);
 /// Appends of one size and depth, over all rounds: how many became durable, in what time, and how
 /// long each waited.
 #[derive(Debug, Clone, Serialize)]
-pub struct Appended {
+pub struct AppendStats {
     /// Appends that became durable.
     count: u64,
     /// Nanoseconds that they took in all.
@@ -47,7 +47,7 @@ fn quantiles<S: serde::Serializer>(of: &Histogram<u64>, s: S) -> Result<S::Ok, S
     )
 }
 
-impl Default for Appended {
+impl Default for AppendStats {
     fn default() -> Self {
         Self {
             count: 0,
@@ -58,7 +58,7 @@ impl Default for Appended {
     }
 }
 
-impl Appended {
+impl AppendStats {
     /// Notes an operation that took so many nanoseconds and ended `elapsed_ns` after the first one
     /// began.
     pub fn record(&mut self, latency_ns: u64, elapsed_ns: u64) {
@@ -87,7 +87,7 @@ impl Appended {
     }
 
     #[cfg(test)]
-    pub fn of(elapsed_ns: u64, latencies: &[u64]) -> Self {
+    pub fn from_latencies(elapsed_ns: u64, latencies: &[u64]) -> Self {
         let mut all = Self {
             count: latencies.len() as u64,
             elapsed_ns,
@@ -202,11 +202,11 @@ impl Appender {
         bytes: u64,
         waiting: u32,
         span: Duration,
-    ) -> Result<Appended, BenchError> {
+    ) -> Result<AppendStats, BenchError> {
         let began = clock::now_ns();
         let mut asked: VecDeque<u64> = (0..waiting).map(|_| began).collect();
         let share = (BATCH / bytes).max(1) as usize;
-        let mut done = Appended::default();
+        let mut done = AppendStats::default();
         loop {
             let batch = share.min(asked.len());
             self.write(bytes * batch as u64)?;

@@ -31,7 +31,7 @@ pub mod results;
 
 pub use client::Client;
 
-use crate::nfs3::{Fsinfo, Handle, Listed, NFS_PROGRAM, Proc, ReadHead, Stable, Written};
+use crate::nfs3::{Fsinfo, Handle, ListingReply, NFS_PROGRAM, Proc, ReadHead, Stable, WriteReply};
 use crate::rpc::{self, CallPrefix, Credential};
 use crate::wire::{Head, Id, Turn, Wire};
 use crate::xdr::{Reader, XdrError, put_opaque, put_u32, put_u64, put_words};
@@ -368,7 +368,7 @@ impl Wire for Session {
         results::read_head(r)
     }
 
-    fn written(&self, r: &mut Reader<'_>) -> Result<Written, XdrError> {
+    fn written(&self, r: &mut Reader<'_>) -> Result<WriteReply, XdrError> {
         let written = results::written(r)?;
         results::attributes(r, Mask::CONSISTENCY)?;
         Ok(written)
@@ -437,7 +437,7 @@ impl Wire for Session {
         results::change(r)
     }
 
-    fn listed(&self, r: &mut Reader<'_>, plus: bool) -> Result<Listed, XdrError> {
+    fn listed(&self, r: &mut Reader<'_>, plus: bool) -> Result<ListingReply, XdrError> {
         results::listed(r, if plus { Mask::ENTRIES } else { Mask::NAMES })
     }
 

@@ -1,7 +1,7 @@
 //! Results of COMPOUNDs (RFC 8881 §16.2, §18), taken apart.
 
 use super::op;
-use crate::nfs3::{Fsinfo, Handle, Listed, ReadHead, Stable, Written};
+use crate::nfs3::{Fsinfo, Handle, ListingReply, ReadHead, Stable, WriteReply};
 use crate::wire::{Head, Turn};
 use crate::xdr::{Reader, XdrError, put_words};
 
@@ -26,22 +26,23 @@ impl Mask {
     /// Attributes that Linux asks of every object (`nfs4_fattr_bitmap`): type, change, size, fsid,
     /// fileid, mode, numlinks, owner, owner_group, rawdev, space_used, time_access, time_metadata,
     /// time_modify, mounted_on_fileid.
-    pub const ALL: Self = Self::of(&[1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 52, 53, 55]);
+    pub const ALL: Self =
+        Self::from_numbers(&[1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 52, 53, 55]);
     /// Attributes that it asks after a change (`nfs4_cache_consistency_bitmap`).
-    pub const CONSISTENCY: Self = Self::of(&[3, 4, 52, 53]);
+    pub const CONSISTENCY: Self = Self::from_numbers(&[3, 4, 52, 53]);
     /// Attributes of the entries of a directory, with attributes: rdattr_error and filehandle
     /// besides.
     pub const ENTRIES: Self = Self([Self::ALL.0[0] | 1 << 11 | 1 << 19, Self::ALL.0[1]]);
     /// Attributes of the entries of a directory, without attributes.
-    pub const NAMES: Self = Self::of(&[11, 20, 55]);
+    pub const NAMES: Self = Self::from_numbers(&[11, 20, 55]);
     /// Attributes that correspond to version 3's FSINFO.
-    pub const LIMITS: Self = Self::of(&[MAXREAD, MAXWRITE]);
+    pub const LIMITS: Self = Self::from_numbers(&[MAXREAD, MAXWRITE]);
     /// Attributes that correspond to version 3's FSSTAT.
-    pub const SPACE: Self = Self::of(&[SPACE_AVAIL]);
+    pub const SPACE: Self = Self::from_numbers(&[SPACE_AVAIL]);
     /// The mode.
-    pub const MODE: Self = Self::of(&[33]);
+    pub const MODE: Self = Self::from_numbers(&[33]);
 
-    const fn of(numbers: &[u32]) -> Self {
+    const fn from_numbers(numbers: &[u32]) -> Self {
         let mut words = [0; 2];
         let mut i = 0;
         while i < numbers.len() {
@@ -93,7 +94,7 @@ impl Mask {
         self.0[0] & !other.0[0] == 0 && self.0[1] & !other.0[1] == 0
     }
 
-    const fn has(self, number: u32) -> bool {
+    const fn has_attribute(self, number: u32) -> bool {
         self.0[(number / 32) as usize] & 1 << (number % 32) != 0
     }
 }
@@ -228,7 +229,7 @@ fn fattr<'a>(r: &mut Reader<'a>, asked: Mask) -> Result<(Mask, Reader<'a>), XdrE
 
 /// The attributes of which the values are of use. Those of lower numbers have to be there.
 fn demand(mask: Mask, number: u32) -> Result<(), XdrError> {
-    match mask.has(number) {
+    match mask.has_attribute(number) {
         true => Ok(()),
         false => Err(unexpected("missing attribute", number)),
     }
@@ -275,9 +276,9 @@ pub(super) fn read_head(r: &mut Reader<'_>) -> Result<ReadHead, XdrError> {
     })
 }
 
-pub(super) fn written(r: &mut Reader<'_>) -> Result<Written, XdrError> {
+pub(super) fn written(r: &mut Reader<'_>) -> Result<WriteReply, XdrError> {
     ok(r, op::WRITE)?;
-    Ok(Written {
+    Ok(WriteReply {
         count: r.u32()?,
         committed: Stable::from_wire(r.u32()?),
         verifier: r.verifier()?,
@@ -344,7 +345,7 @@ pub(super) fn change(r: &mut Reader<'_>) -> Result<(), XdrError> {
     Ok(())
 }
 
-pub(super) fn listed(r: &mut Reader<'_>, asked: Mask) -> Result<Listed, XdrError> {
+pub(super) fn listed(r: &mut Reader<'_>, asked: Mask) -> Result<ListingReply, XdrError> {
     ok(r, op::READDIR)?;
     let verifier = r.verifier()?;
     let mut entries = 0;
@@ -355,7 +356,7 @@ pub(super) fn listed(r: &mut Reader<'_>, asked: Mask) -> Result<Listed, XdrError
         fattr(r, asked)?;
         entries += 1;
     }
-    Ok(Listed {
+    Ok(ListingReply {
         entries,
         position: (cookie, verifier),
         eof: r.bool()?,

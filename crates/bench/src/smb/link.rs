@@ -110,22 +110,26 @@ fn negotiate(account: &Account, guid: &[u8; 16], salt: u64) -> Vec<u8> {
 }
 
 /// Result of NEGOTIATE.
-struct Agreed {
+struct NegotiatedTerms {
     must_sign: bool,
     limits: [u32; 3],
     cipher: Option<u16>,
     signing: u16,
 }
 
-fn agreed(response: &Response<'_>) -> Result<Agreed, BenchError> {
-    let body = Bytes(response.bytes.at(HEADER, response.bytes.0.len() - HEADER)?);
+fn agreed(response: &Response<'_>) -> Result<NegotiatedTerms, BenchError> {
+    let body = Bytes(
+        response
+            .bytes
+            .slice_at(HEADER, response.bytes.0.len() - HEADER)?,
+    );
     if body.u16(0)? != 65 || body.u16(4)? != 0x0311 {
         return Err(BenchError::Usage(
             "the server does not speak SMB 3.1.1".into(),
         ));
     }
     let limits = [body.u32(32)?, body.u32(36)?, body.u32(28)?];
-    let mut out = Agreed {
+    let mut out = NegotiatedTerms {
         must_sign: body.u16(2)? & 2 != 0,
         limits,
         cipher: None,
@@ -138,7 +142,7 @@ fn agreed(response: &Response<'_>) -> Result<Agreed, BenchError> {
             response.bytes.u16(at)?,
             usize::from(response.bytes.u16(at + 2)?),
         );
-        let data = Bytes(response.bytes.at(at + 8, len)?);
+        let data = Bytes(response.bytes.slice_at(at + 8, len)?);
         match kind {
             2 => out.cipher = Some(data.u16(2)?),
             8 => out.signing = data.u16(2)?,
@@ -178,7 +182,7 @@ impl Link {
         };
         let mut preauth = Preauth::NONE;
         let body = negotiate(account, guid, salt);
-        let (request, response) = link.ask(&Request::Plain(0, &body), None, 0)?;
+        let (request, response) = link.exchange_setup(&Request::Plain(0, &body), None, 0)?;
         preauth.add(&request);
         preauth.add(&response);
         let (first, _) = Response::take(&response)?;
@@ -191,7 +195,7 @@ impl Link {
         let id = binding.map_or(0, |session| session.id);
         let must_sign = account.protection != Protection::None;
         let body = setup(&crypto::ntlm_negotiate(), binding.is_some(), must_sign);
-        let (request, response) = link.ask(&Request::Plain(1, &body), binding, id)?;
+        let (request, response) = link.exchange_setup(&Request::Plain(1, &body), binding, id)?;
         preauth.add(&request);
         preauth.add(&response);
         let (first, _) = Response::take(&response)?;
@@ -206,7 +210,7 @@ impl Link {
         )
         .ok_or_else(|| malformed("challenge of NTLM"))?;
         let body = setup(&token, binding.is_some(), must_sign);
-        let (request, response) = link.ask(&Request::Plain(1, &body), binding, id)?;
+        let (request, response) = link.exchange_setup(&Request::Plain(1, &body), binding, id)?;
         preauth.add(&request);
         let (last, _) = Response::take(&response)?;
         expect("SESSION_SETUP", &last, 0)?;
@@ -219,7 +223,7 @@ impl Link {
     }
 
     /// Returns true if what was negotiated is what was asked for.
-    fn accept(&self, agreed: &Agreed) -> Result<(), BenchError> {
+    fn accept(&self, agreed: &NegotiatedTerms) -> Result<(), BenchError> {
         let a = &self.account;
         let refused = match a.protection {
             Protection::None if agreed.must_sign => {
@@ -308,7 +312,7 @@ impl Link {
 
     /// Sends a request before there is a session on the connection, signed by the session that it
     /// is to be bound to; both messages.
-    fn ask(
+    fn exchange_setup(
         &mut self,
         request: &Request<'_>,
         binds: Option<&Session>,
@@ -592,6 +596,6 @@ impl<'a> Response<'a> {
     fn security(&self) -> Result<&'a [u8], BenchError> {
         let at = usize::from(self.bytes.u16(HEADER + 4)?);
         let len = usize::from(self.bytes.u16(HEADER + 6)?);
-        self.bytes.at(at, len)
+        self.bytes.slice_at(at, len)
     }
 }

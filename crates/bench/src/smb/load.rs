@@ -91,7 +91,7 @@ pub enum Op {
         /// Parameters of the open.
         how: Open,
         /// Operation on it.
-        then: Then,
+        then: FileAction,
     },
     /// QUERY_DIRECTORY of the slot's directory.
     List {
@@ -102,7 +102,7 @@ pub enum Op {
 
 /// Operation on a file between open and close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
+pub enum FileAction {
     /// Nothing.
     Close,
     /// WRITE of a block.
@@ -197,16 +197,18 @@ impl<'a> Load<'a> {
                     true => self.read(),
                     false => self.write(),
                 },
-                SmbLoad::Create => named(CREATED, self.number(), Open::NEW, Then::Close),
-                SmbLoad::CreateWrite => named(CREATED, self.number(), Open::NEW, Then::Write),
-                SmbLoad::Mkdir => named(MADE, self.number(), Open::DIRECTORY_NEW, Then::Close),
+                SmbLoad::Create => named(CREATED, self.number(), Open::NEW, FileAction::Close),
+                SmbLoad::CreateWrite => named(CREATED, self.number(), Open::NEW, FileAction::Write),
+                SmbLoad::Mkdir => {
+                    named(MADE, self.number(), Open::DIRECTORY_NEW, FileAction::Close)
+                }
                 SmbLoad::Stat => {
                     let number = self.rand.below(self.set.file_count);
-                    named(FILE, number, Open::STAT, Then::Query)
+                    named(FILE, number, Open::STAT, FileAction::Query)
                 }
                 SmbLoad::Remove => {
                     let number = self.number_below(self.set.file_count)?;
-                    named(FILE, number, Open::DELETE, Then::Close)
+                    named(FILE, number, Open::DELETE, FileAction::Close)
                 }
                 SmbLoad::List => Op::List {
                     restart: *self.ended.get(slot)?,
@@ -214,11 +216,11 @@ impl<'a> Load<'a> {
             },
             Work::Make => {
                 let number = self.number_below(self.set.file_count)?;
-                named(FILE, number, Open::DATA, Then::Close)
+                named(FILE, number, Open::DATA, FileAction::Close)
             }
             Work::Remove { letter, count } => {
                 let number = self.number_below(count)?;
-                named(letter, number, Open::DELETE, Then::Close)
+                named(letter, number, Open::DELETE, FileAction::Close)
             }
             Work::Fill | Work::Preread => {
                 let each = self.set.file_size.div_ceil(CHUNK);
@@ -377,9 +379,9 @@ impl<'a> Load<'a> {
                 let create = Request::Create(&self.path, how);
                 let close = Request::Close(SAME);
                 match then {
-                    Then::Close => send(&[create, close]),
-                    Then::Query => send(&[create, Request::Query(SAME), close]),
-                    Then::Write => {
+                    FileAction::Close => send(&[create, close]),
+                    FileAction::Query => send(&[create, Request::Query(SAME), close]),
+                    FileAction::Write => {
                         let write = Request::Write {
                             file: SAME,
                             offset: 0,
@@ -400,7 +402,8 @@ impl<'a> Load<'a> {
             Op::Write { len, .. } => (Class::Write, u64::from(len)),
             Op::Flush { .. } => (Class::Commit, 0),
             Op::Named {
-                then: Then::Write, ..
+                then: FileAction::Write,
+                ..
             } => (Class::Op, self.args.block_size),
             _ => (Class::Op, 0),
         }
@@ -447,8 +450,8 @@ impl<'a> Load<'a> {
                 (0, _) => {
                     response.created()?;
                 }
-                (1, Then::Write) => written(response, self.args.block_size as u32, tally)?,
-                (1, Then::Query) => {
+                (1, FileAction::Write) => written(response, self.args.block_size as u32, tally)?,
+                (1, FileAction::Query) => {
                     response.output()?;
                 }
                 _ => {}

@@ -35,7 +35,7 @@ use crate::counters::Tally;
 use crate::engine::Stage;
 use crate::error::BenchError;
 use crate::figures::{Figures, TOOL};
-use crate::phases::{Moment, Observer, Raced, Sample, Schedule, race};
+use crate::phases::{Moment, Observer, RunResults, Sample, Schedule, race};
 use crate::run::{connect, resolve};
 pub use args::{Protection, SmbArgs, SmbLoad};
 use link::{Account, Link};
@@ -116,9 +116,9 @@ impl SmbReport {
 }
 
 /// Follows nothing.
-struct Unobserved;
+struct NullObserver;
 
-impl Observer for Unobserved {}
+impl Observer for NullObserver {}
 
 /// Result of a run.
 pub struct Outcome {
@@ -134,7 +134,7 @@ pub struct Outcome {
 
 /// Runs the load that `args` describes.
 pub fn run(args: &SmbArgs) -> Result<SmbReport, BenchError> {
-    observed(args, &Unobserved).map(|outcome| outcome.report)
+    observed(args, &NullObserver).map(|outcome| outcome.report)
 }
 
 /// Logs on, and says how many bytes the server moves a request.
@@ -246,7 +246,7 @@ fn drive(
     work: Work,
     next: &AtomicU64,
     observer: &dyn Observer,
-) -> Result<Raced, BenchError> {
+) -> Result<RunResults, BenchError> {
     let measured = matches!(work, Work::Load(_));
     let schedule = match measured {
         true => args.schedule(),

@@ -280,7 +280,7 @@ pub struct Bytes<'a>(pub &'a [u8]);
 
 impl<'a> Bytes<'a> {
     /// So many bytes from a place on.
-    pub fn at(self, at: usize, len: usize) -> Result<&'a [u8], BenchError> {
+    pub fn slice_at(self, at: usize, len: usize) -> Result<&'a [u8], BenchError> {
         let end = at.checked_add(len);
         let part = end.and_then(|end| self.0.get(at..end));
         part.ok_or_else(|| malformed("response: too short"))
@@ -289,7 +289,7 @@ impl<'a> Bytes<'a> {
     /// An array of bytes.
     pub fn array<const N: usize>(self, at: usize) -> Result<[u8; N], BenchError> {
         let mut out = [0; N];
-        out.copy_from_slice(self.at(at, N)?);
+        out.copy_from_slice(self.slice_at(at, N)?);
         Ok(out)
     }
 
@@ -337,7 +337,7 @@ impl<'a> Response<'a> {
         }
         let next = whole.u32(20)? as usize;
         let len = if next == 0 { chain.len() } else { next };
-        let bytes = Bytes(whole.at(0, len)?);
+        let bytes = Bytes(whole.slice_at(0, len)?);
         let flags = bytes.u32(16)?;
         if len < HEADER || flags & flag::RESPONSE == 0 {
             return Err(malformed("response: no response"));
@@ -378,9 +378,9 @@ impl<'a> Response<'a> {
     /// READ's: the data.
     pub fn read(&self) -> Result<&'a [u8], BenchError> {
         self.of_kind(17)?;
-        let at = self.bytes.at(HEADER + 2, 1)?[0];
+        let at = self.bytes.slice_at(HEADER + 2, 1)?[0];
         let len = self.bytes.u32(HEADER + 4)?;
-        self.bytes.at(usize::from(at), len as usize)
+        self.bytes.slice_at(usize::from(at), len as usize)
     }
 
     /// WRITE's: the bytes written.
@@ -394,7 +394,7 @@ impl<'a> Response<'a> {
         self.of_kind(9)?;
         let at = self.bytes.u16(HEADER + 2)?;
         let len = self.bytes.u32(HEADER + 4)?;
-        self.bytes.at(usize::from(at), len as usize)
+        self.bytes.slice_at(usize::from(at), len as usize)
     }
 
     /// QUERY_DIRECTORY's: the number of entries.
@@ -404,7 +404,7 @@ impl<'a> Response<'a> {
         loop {
             // The name's length is in the entry's fixed part.
             let name = output.u32(at + 60)?;
-            output.at(at + 104, name as usize)?;
+            output.slice_at(at + 104, name as usize)?;
             count += 1;
             match output.u32(at)? as usize {
                 0 => return Ok(count),

@@ -4,7 +4,7 @@ use super::args::{SmbArgs, SmbLoad};
 use super::link::Link;
 use super::load::{CREATED, FILE, Letter, MADE, Work};
 use super::wire::{FileId, Open, Request, SAME, status};
-use super::{Unobserved, drive};
+use super::{NullObserver, drive};
 use crate::error::BenchError;
 use std::sync::atomic::AtomicU64;
 
@@ -74,7 +74,7 @@ impl Client {
 
 /// Carries out what is not measured.
 fn fill(args: &SmbArgs, clients: &mut [Client], set: &Set, work: Work) -> Result<(), BenchError> {
-    drive(args, clients, set, work, &AtomicU64::new(0), &Unobserved).map(|_| ())
+    drive(args, clients, set, work, &AtomicU64::new(0), &NullObserver).map(|_| ())
 }
 
 impl Set {

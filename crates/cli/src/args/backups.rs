@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::common::{Async, DeleteOne, Listed, Named, WordChanges, Words};
+use super::common::{Async, DeleteOne, ListArgs, ResourceArgs, WordChanges, Words};
 use crate::values::{self, Capacity, List};
 
 /// `weir backup-vaults`
@@ -11,9 +11,9 @@ pub enum BackupVaults {
     /// Make a vault for backups in the server's bucket
     Create(DescribedCreate),
     /// List backup vaults
-    List(Listed),
+    List(ListArgs),
     /// Show a backup vault
-    Describe(Named),
+    Describe(ResourceArgs),
     /// Change the description of a backup vault
     Update(DescribedUpdate),
     /// Delete a backup vault that has no backups
@@ -30,7 +30,7 @@ pub enum BackupVaults {
 #[derive(Debug, Args)]
 pub struct DescribedCreate {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub struct DescribedCreate {
 #[derive(Debug, Args)]
 pub struct DescribedUpdate {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     #[command(flatten)]
@@ -54,9 +54,9 @@ pub enum BackupPolicies {
     /// Make a policy: how many scheduled backups of a volume are kept
     Create(BackupPolicyCreate),
     /// List backup policies
-    List(Listed),
+    List(ListArgs),
     /// Show a backup policy, and how many volumes have it
-    Describe(Named),
+    Describe(ResourceArgs),
     /// Change a backup policy, for all volumes that have it
     Update(BackupPolicyUpdate),
     /// Delete a backup policy that no volume has
@@ -84,7 +84,7 @@ pub struct BackupLimits {
 #[derive(Debug, Args)]
 pub struct BackupPolicyCreate {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     #[command(flatten)]
@@ -97,7 +97,7 @@ pub struct BackupPolicyCreate {
 #[derive(Debug, Args)]
 pub struct BackupPolicyUpdate {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     #[command(flatten)]
@@ -127,7 +127,7 @@ pub enum Backups {
 #[derive(Debug, Args)]
 pub struct BackupNamed {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     /// The vault that holds it
     #[arg(long, value_name = "BACKUP_VAULT")]
     pub backup_vault: Option<String>,
@@ -140,7 +140,7 @@ pub struct BackupList {
     #[arg(long, value_name = "BACKUP_VAULT")]
     pub backup_vault: Option<String>,
     #[command(flatten)]
-    pub listed: Listed,
+    pub listed: ListArgs,
 }
 
 /// `weir backups create`

@@ -85,7 +85,7 @@ pub struct Listing {
 
 /// Resource to describe or to delete.
 #[derive(Debug, Clone, Args)]
-pub struct Named {
+pub struct ResourceArgs {
     /// Its name, or its full name projects/…/locations/…/…
     #[arg(value_name = "NAME")]
     pub name: String,
@@ -97,7 +97,7 @@ pub struct Named {
 
 /// Resources to list.
 #[derive(Debug, Clone, Args)]
-pub struct Listed {
+pub struct ListArgs {
     #[command(flatten)]
     pub at: At,
     #[command(flatten)]
@@ -156,7 +156,7 @@ pub struct WordChanges {
 #[derive(Debug, Args)]
 pub struct DeleteOne {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 
-use super::common::{Async, DeleteOne, LabelChanges, Listed, Named};
+use super::common::{Async, DeleteOne, LabelChanges, ListArgs, ResourceArgs};
 use crate::values;
 
 /// `weir active-directories`
@@ -14,9 +14,9 @@ pub enum ActiveDirectories {
     /// Make the server a member of a domain, for volumes with SMB
     Create(Box<DirectoryCreate>),
     /// List Active Directories
-    List(Listed),
+    List(ListArgs),
     /// Show an Active Directory, and whether the server is a member
-    Describe(Named),
+    Describe(ResourceArgs),
     /// Change an Active Directory; with a password, join the domain again
     Update(Box<DirectoryUpdate>),
     /// End the membership; the account stays in the domain
@@ -56,7 +56,7 @@ pub struct DirectoryFields {
 #[derive(Debug, Args)]
 pub struct DirectoryCreate {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     /// The domain's name in the DNS
@@ -82,7 +82,7 @@ pub struct DirectoryCreate {
 #[derive(Debug, Args)]
 pub struct DirectoryUpdate {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     /// Addresses of the domain's DNS servers; kept for clients that read them

@@ -1,9 +1,11 @@
 //! `gcloud filestore`.
 
+#![allow(rustdoc::broken_intra_doc_links)] // Brackets in help texts enclose what may be left out.
+
 use clap::{ArgGroup, Args, Subcommand};
 
 use super::backups::DescribedUpdate;
-use super::common::{Async, DeleteOne, Listed, Named, WordChanges, Words};
+use super::common::{Async, DeleteOne, ListArgs, ResourceArgs, WordChanges, Words};
 use super::netapp::Locations;
 use super::netapp::Operations;
 use crate::values::{self, Dict};
@@ -43,9 +45,9 @@ pub enum Instances {
     /// Create an instance
     Create(Box<InstanceCreate>),
     /// List instances
-    List(Listed),
+    List(ListArgs),
     /// Show an instance
-    Describe(Named),
+    Describe(ResourceArgs),
     /// Change an instance
     Update(Box<InstanceUpdate>),
     /// Delete an instance and what is in it
@@ -64,7 +66,7 @@ pub enum Instances {
 #[derive(Debug, Args)]
 pub struct InstanceRevert {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     /// The snapshot
@@ -103,7 +105,7 @@ pub struct OfInstance {
 #[derive(Debug, Args)]
 pub struct InstanceSnapshotNamed {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub of: OfInstance,
 }
@@ -125,7 +127,7 @@ pub struct InstanceSnapshotList {
     #[command(flatten)]
     pub of: OfInstance,
     #[command(flatten)]
-    pub listed: Listed,
+    pub listed: ListArgs,
 }
 
 /// `weir filestore instances snapshots update`
@@ -154,9 +156,9 @@ pub enum InstanceBackups {
     /// Back an instance up
     Create(InstanceBackupCreate),
     /// List backups of instances
-    List(Listed),
+    List(ListArgs),
     /// Show a backup: its state, its instance, its size
-    Describe(Named),
+    Describe(ResourceArgs),
     /// Change a backup's labels or description
     Update(DescribedUpdate),
     /// Delete a backup
@@ -167,7 +169,7 @@ pub enum InstanceBackups {
 #[derive(Debug, Args)]
 pub struct InstanceBackupCreate {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     /// The instance to back up
@@ -187,7 +189,7 @@ pub struct InstanceBackupCreate {
 #[derive(Debug, Args)]
 pub struct InstanceCreate {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     /// basic-hdd, basic-ssd, high-scale-ssd, zonal, regional, enterprise, or a tier of the server's
@@ -216,7 +218,7 @@ pub struct InstanceCreate {
 #[command(group = ArgGroup::new("share").args(["clear_nfs_export_options"]).requires("file_share"))]
 pub struct InstanceUpdate {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     /// name=NAME,capacity=CAPACITY (GB or with a unit); nfs-export-options through --flags-file
@@ -236,7 +238,7 @@ pub struct InstanceUpdate {
 #[derive(Debug, Args)]
 pub struct InstanceDelete {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     /// Delete its snapshots as well

@@ -16,7 +16,9 @@ mod server;
 pub use backups::{
     BackupLimits, BackupNamed, BackupPolicies, BackupRestore, BackupVaults, Backups,
 };
-pub use common::{Async, At, Common, LabelChanges, Listed, Listing, Named, WordChanges, Words};
+pub use common::{
+    Async, At, Common, LabelChanges, ListArgs, Listing, ResourceArgs, WordChanges, Words,
+};
 pub use directories::{ActiveDirectories, DirectoryCreate, DirectoryFields, DirectoryUpdate};
 pub use filestore::{
     Filestore, InstanceBackups, InstanceCreate, InstanceDelete, InstanceSnapshotNamed,

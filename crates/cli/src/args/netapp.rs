@@ -1,12 +1,14 @@
 //! `gcloud netapp`: storage pools, volumes, snapshots, operations, locations.
 
+#![allow(rustdoc::broken_intra_doc_links)] // Brackets in help texts enclose what may be left out.
+
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::common::{
-    Async, At, Common, DeleteOne, LabelChanges, Listed, Listing, Named, WordChanges, Words,
+    Async, At, Common, DeleteOne, LabelChanges, ListArgs, Listing, ResourceArgs, WordChanges, Words,
 };
 use super::replications::Replications;
 use crate::values::{self, Capacity, Dict, List, Mibps};
@@ -17,9 +19,9 @@ pub enum StoragePools {
     /// Create a storage pool
     Create(Box<PoolCreate>),
     /// List storage pools
-    List(Listed),
+    List(ListArgs),
     /// Show a storage pool
-    Describe(Named),
+    Describe(ResourceArgs),
     /// Change a storage pool
     Update(Box<PoolUpdate>),
     /// Delete a storage pool that has no volumes
@@ -34,7 +36,7 @@ pub enum StoragePools {
 #[derive(Debug, Args)]
 pub struct PoolExecute {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     /// The line, such as 'snapmirror show'
     #[arg(value_name = "COMMAND")]
     pub line: String,
@@ -44,7 +46,7 @@ pub struct PoolExecute {
 #[derive(Debug, Args)]
 pub struct PoolCreate {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     /// The capacity, in GiB or with a unit (2TiB)
@@ -85,7 +87,7 @@ fn network(text: &str) -> Result<Dict, String> {
 #[derive(Debug, Args)]
 pub struct PoolUpdate {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     /// The capacity, in GiB or with a unit (2TiB)
@@ -113,9 +115,9 @@ pub enum Volumes {
     /// Create a volume
     Create(Box<VolumeCreate>),
     /// List volumes
-    List(Listed),
+    List(ListArgs),
     /// Show a volume
-    Describe(Named),
+    Describe(ResourceArgs),
     /// Change a volume, online: capacity, throughput, pool, export policy, …
     Update(Box<VolumeUpdate>),
     /// Delete a volume and what is in it
@@ -132,7 +134,7 @@ pub enum Volumes {
     /// Copy files of a backup into a volume; none replaces what is there
     RestoreBackupFiles(BackupFilesRestore),
     /// Print how to mount a volume
-    MountHelp(Named),
+    MountHelp(ResourceArgs),
     /// Snapshots of volumes
     Snapshots {
         /// Command to run
@@ -279,7 +281,7 @@ fn weekly(text: &str) -> Result<Dict, String> {
 #[derive(Debug, Args)]
 pub struct VolumeCreate {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     /// The capacity, in GiB or with a unit (2TiB)
@@ -353,7 +355,7 @@ fn hybrid(text: &str) -> Result<Dict, String> {
 #[derive(Debug, Args)]
 pub struct VolumeUpdate {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     /// The capacity, in GiB or with a unit (2TiB)
@@ -381,7 +383,7 @@ pub struct VolumeUpdate {
 #[derive(Debug, Args)]
 pub struct VolumeDelete {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     /// Delete its snapshots as well
@@ -393,7 +395,7 @@ pub struct VolumeDelete {
 #[derive(Debug, Args)]
 pub struct VolumeRevert {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     /// The snapshot
@@ -405,7 +407,7 @@ pub struct VolumeRevert {
 #[derive(Debug, Args)]
 pub struct VolumeClone {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     /// The volume to copy
@@ -434,7 +436,7 @@ pub struct VolumeClone {
 #[derive(Debug, Args)]
 pub struct VolumeSplit {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
 }
@@ -443,7 +445,7 @@ pub struct VolumeSplit {
 #[derive(Debug, Args)]
 pub struct VolumeMove {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     /// The storage pool or the aggregate that gets it
     #[arg(long, value_name = "POOL|AGGREGATE", required_unless_present_any = ["abort", "show"])]
     pub to: Option<String>,
@@ -462,7 +464,7 @@ pub struct VolumeMove {
 #[derive(Debug, Args)]
 pub struct BackupFilesRestore {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     #[command(flatten)]
     pub wait: Async,
     /// The backup (full name)
@@ -542,7 +544,7 @@ pub struct FileRestore {
 #[derive(Debug, Args)]
 pub struct SnapshotNamed {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     /// The volume
     #[arg(long, value_name = "VOLUME")]
     pub volume: Option<String>,
@@ -555,7 +557,7 @@ pub struct SnapshotList {
     #[arg(long, value_name = "VOLUME")]
     pub volume: Option<String>,
     #[command(flatten)]
-    pub listed: Listed,
+    pub listed: ListArgs,
 }
 
 /// `weir volumes snapshots create`
@@ -620,7 +622,7 @@ pub enum QuotaRules {
 #[derive(Debug, Args)]
 pub struct QuotaRuleNamed {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     /// The volume
     #[arg(long, value_name = "VOLUME")]
     pub volume: Option<String>,
@@ -633,7 +635,7 @@ pub struct QuotaRuleList {
     #[arg(long, value_name = "VOLUME")]
     pub volume: Option<String>,
     #[command(flatten)]
-    pub listed: Listed,
+    pub listed: ListArgs,
 }
 
 /// `weir volumes quota-rules create`
@@ -696,15 +698,15 @@ impl QuotaRules {
 #[derive(Debug, Subcommand)]
 pub enum Operations {
     /// List operations
-    List(Listed),
+    List(ListArgs),
     /// Show an operation
-    Describe(Named),
+    Describe(ResourceArgs),
     /// Wait until an operation is done
-    Wait(Named),
+    Wait(ResourceArgs),
     /// Ask for an operation to be given up
-    Cancel(Named),
+    Cancel(ResourceArgs),
     /// Forget an operation that is done
-    Delete(Named),
+    Delete(ResourceArgs),
 }
 
 /// `weir locations`

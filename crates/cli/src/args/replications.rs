@@ -1,8 +1,10 @@
 //! `gcloud netapp volumes replications`.
 
+#![allow(rustdoc::broken_intra_doc_links)] // Brackets in help texts enclose what may be left out.
+
 use clap::{Args, Subcommand};
 
-use super::common::{Async, Listed, Named, WordChanges, Words};
+use super::common::{Async, ListArgs, ResourceArgs, WordChanges, Words};
 use crate::values::{self, Dict};
 
 /// `weir volumes replications`
@@ -34,7 +36,7 @@ pub enum Replications {
 #[derive(Debug, Args)]
 pub struct ReplicationNamed {
     #[command(flatten)]
-    pub named: Named,
+    pub named: ResourceArgs,
     /// The volume
     #[arg(long, value_name = "VOLUME")]
     pub volume: Option<String>,
@@ -66,7 +68,7 @@ pub struct ReplicationList {
     #[arg(long, value_name = "VOLUME")]
     pub volume: Option<String>,
     #[command(flatten)]
-    pub listed: Listed,
+    pub listed: ListArgs,
 }
 
 /// `weir volumes replications create`

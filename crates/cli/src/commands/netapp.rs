@@ -6,9 +6,9 @@ use super::steps::{Body, Tables, delete, last, list, open, open_named, own};
 use super::{moves, replications};
 use crate::Environment;
 use crate::args::{
-    Async, BackupFilesRestore, FileFind, FileNamed, FileRestore, Named, PoolCreate, PoolUpdate,
-    QuotaRules, Schedules, Snapshots, StoragePools, VolumeClone, VolumeCreate, VolumeDelete,
-    VolumeFields, VolumeUpdate, Volumes,
+    Async, BackupFilesRestore, FileFind, FileNamed, FileRestore, PoolCreate, PoolUpdate,
+    QuotaRules, ResourceArgs, Schedules, Snapshots, StoragePools, VolumeClone, VolumeCreate,
+    VolumeDelete, VolumeFields, VolumeUpdate, Volumes,
 };
 use crate::error::Error;
 use crate::format::{Format, Kind};
@@ -316,7 +316,11 @@ fn delete_volume(
 }
 
 /// Prints the commands that mount a volume.
-fn mount_help(named: &Named, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
+fn mount_help(
+    named: &ResourceArgs,
+    environment: &Environment,
+    io: &mut Io<'_>,
+) -> Result<(), Error> {
     let mut s = open_named(named, environment, io)?;
     let name = s.name("volumes", &named.name)?;
     let volume = s.get(&name)?;
@@ -385,7 +389,7 @@ fn update_volume(args: &VolumeUpdate, s: &mut Session<'_, '_>) -> Result<(), Err
     let policy = current.get("snapshotPolicy");
     let policy = policy.filter(|_| !args.clear_snapshot_schedules);
     match (body.0.remove("snapshotPolicy"), policy) {
-        (Some(new), Some(old)) => body.set("snapshotPolicy", Some(over(old, new))),
+        (Some(new), Some(old)) => body.set("snapshotPolicy", Some(merge_values(old, new))),
         (Some(new), None) => body.set("snapshotPolicy", Some(new)),
         (None, _) if args.clear_snapshot_schedules => {
             body.set("snapshotPolicy", Some(json!({"enabled": false})));
@@ -398,7 +402,7 @@ fn update_volume(args: &VolumeUpdate, s: &mut Session<'_, '_>) -> Result<(), Err
             .get("backupConfig")
             .cloned()
             .unwrap_or_else(|| json!({}));
-        body.set("backupConfig", Some(over(&before, new)));
+        body.set("backupConfig", Some(merge_values(&before, new)));
     }
     body.set("labels", Session::labels(&current, &args.labels));
     update(s, name, body, args.wait, "volume")
@@ -427,13 +431,13 @@ fn backup_config(s: &Session<'_, '_>, args: &Dict) -> Result<Value, Error> {
 
 /// Returns an object with what another one sets, at any depth. A schedule that is not named stays,
 /// and so does what is not said of one that is.
-fn over(old: &Value, new: Value) -> Value {
+fn merge_values(old: &Value, new: Value) -> Value {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
             let mut merged = old.clone();
             for (key, value) in new {
                 let value = match merged.get(&key) {
-                    Some(before) => over(before, value),
+                    Some(before) => merge_values(before, value),
                     None => value,
                 };
                 merged.insert(key, value);
@@ -594,7 +598,7 @@ pub(super) fn in_volume(
     volume: Option<&String>,
     to: &str,
     collection: &str,
-    named: &Named,
+    named: &ResourceArgs,
 ) -> Result<String, Error> {
     if named.name.starts_with("projects/") {
         return s.name(collection, &named.name);

@@ -36,7 +36,7 @@ pub fn run(command: &Peers, environment: &Environment, io: &mut Io<'_>) -> Resul
             s.print_all(&all, &own(TABLE)?)
         }
         Peers::Delete(args) => {
-            named(&s, &args.name)?;
+            find_peer(&s, &args.name)?;
             s.confirm(&format!("You are about to delete peer [{}].", args.name))?;
             s.ontap(Method::Delete, &format!("{PATH}/{}", args.name), &[], None)?;
             s.say(&format!("Deleted peer [{}].", args.name))
@@ -44,7 +44,7 @@ pub fn run(command: &Peers, environment: &Environment, io: &mut Io<'_>) -> Resul
         Peers::Show(PeerShow {
             name: Some(name), ..
         }) => {
-            let one = named(&s, name)?;
+            let one = find_peer(&s, name)?;
             s.print(&bare(one), &Format::plain(Kind::Yaml))
         }
         Peers::Show(_) => show_own(&mut s),
@@ -85,7 +85,7 @@ fn join(args: &PeerJoin, s: &mut Session<'_, '_>) -> Result<(), Error> {
     let passphrase = match &args.passphrase_file {
         Some(file) => std::fs::read_to_string(file)
             .map_err(|error| Error::Other(format!("{}: {error}", file.display())))?,
-        None => s.ask("Passphrase: ")?,
+        None => s.prompt_line("Passphrase: ")?,
     };
     let mut body = json!({
         "authentication": {"passphrase": passphrase.trim()},
@@ -121,7 +121,7 @@ fn bare(mut record: Value) -> Value {
     record
 }
 
-fn named(s: &Session<'_, '_>, name: &str) -> Result<Value, Error> {
+fn find_peer(s: &Session<'_, '_>, name: &str) -> Result<Value, Error> {
     let found = s.ontap(Method::Get, PATH, &[("name", name.to_owned())], None)?;
     let one = found.get("records").and_then(|all| all.get(0)).cloned();
     one.ok_or_else(|| Error::Other(format!("there is no peer [{name}]")))

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::Environment;
-use crate::args::{Async, At, Common, Listed, Named, WordChanges, Words};
+use crate::args::{Async, At, Common, ListArgs, ResourceArgs, WordChanges, Words};
 use crate::error::Error;
 use crate::format::{self, Format, Kind};
 use crate::http::Method;
@@ -43,7 +43,7 @@ pub(super) fn open<'s, 'io>(
 }
 
 pub(super) fn open_named<'s, 'io>(
-    named: &Named,
+    named: &ResourceArgs,
     environment: &Environment,
     io: &'s mut Io<'io>,
 ) -> Result<Session<'s, 'io>, Error> {
@@ -110,7 +110,7 @@ impl Body {
 
 /// Prints the resources of a collection.
 pub(super) fn list(
-    args: &Listed,
+    args: &ListArgs,
     collection: &str,
     format: &Format,
     environment: &Environment,

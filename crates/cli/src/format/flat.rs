@@ -32,7 +32,7 @@ pub fn csv(format: &Format, resources: &[Value]) -> Result<String, String> {
         );
         out.push('\n');
     };
-    if !format.has("no-heading") && !resources.is_empty() {
+    if !format.has_attribute("no-heading") && !resources.is_empty() {
         line(
             format
                 .columns

@@ -77,7 +77,7 @@ impl Format {
 
     /// Takes what is open from a command's default.
     #[must_use]
-    pub fn over(mut self, default: Option<&Self>) -> Self {
+    pub fn with_default(mut self, default: Option<&Self>) -> Self {
         let Some(default) = default else {
             return self;
         };
@@ -109,7 +109,7 @@ impl Format {
         self.attributes.get(found)?.1.as_deref()
     }
 
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(super) fn has_attribute(&self, name: &str) -> bool {
         self.attributes.iter().any(|(n, _)| n == name)
     }
 }

@@ -170,7 +170,7 @@ impl<'a> Scanner<'a> {
                 return Err(self.wrong("More tokens expected"));
             }
         }
-        Transform::named(name, positional, named)
+        Transform::from_name(name, positional, named)
             .ok_or_else(|| self.wrong(&format!("Unknown transform function {name}")))
     }
 

@@ -70,7 +70,7 @@ pub fn print(format: &Format, rows: &[&Value]) -> Result<String, String> {
                     .any(|row| row.get(*i).is_some_and(|cell| !cell.is_empty()))
         })
         .collect();
-    let with_heading = !format.has("no-heading");
+    let with_heading = !format.has_attribute("no-heading");
     let mut lines: Vec<Vec<String>> = Vec::new();
     if with_heading {
         lines.push(shown.iter().map(|(_, c)| heading(c)).collect());
@@ -97,7 +97,7 @@ pub fn print(format: &Format, rows: &[&Value]) -> Result<String, String> {
     };
     let lines: Vec<Vec<String>> = lines.iter().map(padded).collect();
     let title = format.attribute("title");
-    Ok(if format.has("box") {
+    Ok(if format.has_attribute("box") {
         boxed(title, with_heading, &lines, &widths)
     } else {
         plain(title, &lines, &widths)

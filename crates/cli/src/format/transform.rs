@@ -51,7 +51,7 @@ fn unit(letters: &str) -> Option<f64> {
 impl Transform {
     /// Returns the transform of a name; none where there is no such one or its arguments are not
     /// its.
-    pub fn named(
+    pub fn from_name(
         name: &str,
         positional: Vec<String>,
         named: Vec<(String, String)>,

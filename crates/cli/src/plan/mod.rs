@@ -35,6 +35,8 @@
 //! size. Every cap that changed the plan is named. The figures of the levels are those that the
 //! server enforces: the same file.
 
+#![allow(rustdoc::broken_intra_doc_links)] // Brackets in help texts enclose what may be left out.
+
 mod filestore;
 mod input;
 mod levels;

@@ -18,7 +18,7 @@ pub enum Qos {
 
 /// A volume in a pool.
 #[derive(Debug, Clone)]
-pub struct Placed {
+pub struct PlacedVolume {
     /// The volume's name, as in the input
     pub name: String,
     /// Capacity to provision, in GiB
@@ -45,7 +45,7 @@ pub struct Pool {
     /// Operations a second to provision (custom performance)
     pub iops: u64,
     /// The volumes placed in it
-    pub volumes: Vec<Placed>,
+    pub volumes: Vec<PlacedVolume>,
 }
 
 /// A way to place all volumes.
@@ -87,12 +87,17 @@ fn gib_for(mibps: f64, rate: f64) -> u64 {
 }
 
 /// Returns a volume with what a level's caps make of it.
-fn placed(need: &Need, level: &Level, gib: u64, caps: &mut Vec<String>) -> Result<Placed, String> {
+fn placed(
+    need: &Need,
+    level: &Level,
+    gib: u64,
+    caps: &mut Vec<String>,
+) -> Result<PlacedVolume, String> {
     let name = &need.name;
     let gib = gib.max(level.volume_gib.min);
     let fast = level.volume_max_mibps.is_some_and(|most| need.mibps > most);
     let big = gib > level.volume_gib.max;
-    let mut placed = Placed {
+    let mut placed = PlacedVolume {
         name: name.clone(),
         gib,
         mibps: need.mibps,
@@ -155,7 +160,7 @@ fn pool_gib(level: &Level, qos: Qos, gib: u64, mibps: f64) -> u64 {
 
 /// Puts volumes into as few pools as first fit finds, the largest first.
 fn pack(
-    mut volumes: Vec<Placed>,
+    mut volumes: Vec<PlacedVolume>,
     level: &Level,
     qos: Qos,
     iops: u64,
@@ -163,7 +168,7 @@ fn pack(
 ) -> Result<Vec<Pool>, String> {
     volumes.sort_by(|a, b| b.gib.cmp(&a.gib).then(b.mibps.total_cmp(&a.mibps)));
     let most = level.custom_performance.filter(|_| qos == Qos::Custom);
-    let mut sums: Vec<(u64, f64, Vec<Placed>)> = Vec::new();
+    let mut sums: Vec<(u64, f64, Vec<PlacedVolume>)> = Vec::new();
     for volume in volumes {
         let fits = |gib: u64, mibps: f64| {
             pool_gib(level, qos, gib, mibps) <= level.pool_gib.max
@@ -205,7 +210,7 @@ fn pack(
         ));
     }
     let rate = level.mibps_per_tib;
-    let pool = |(gib, wanted, volumes): (u64, f64, Vec<Placed>)| {
+    let pool = |(gib, wanted, volumes): (u64, f64, Vec<PlacedVolume>)| {
         let gib = pool_gib(level, qos, gib, wanted);
         let by_capacity = rate.map_or(wanted, |r| gib as f64 * r / 1024.0);
         Pool {
@@ -238,7 +243,7 @@ fn pools(
         };
         placed(need, level, gib, caps)
     };
-    let volumes: Result<Vec<Placed>, String> = needs.iter().map(volume).collect();
+    let volumes: Result<Vec<PlacedVolume>, String> = needs.iter().map(volume).collect();
     let iops = needs.iter().fold(0u64, |sum, n| {
         sum.saturating_add(n.read_iops).saturating_add(n.write_iops)
     });
@@ -536,7 +541,7 @@ mod tests {
     /// Everything that was wanted is in a layout, within its limits.
     fn check(layout: &Layout, needs: &[Need], level: &Level) -> Result<(), TestCaseError> {
         let rate = level.mibps_per_tib.unwrap() / 1024.0;
-        let placed: Vec<&Placed> = layout.pools.iter().flat_map(|p| &p.volumes).collect();
+        let placed: Vec<&PlacedVolume> = layout.pools.iter().flat_map(|p| &p.volumes).collect();
         prop_assert_eq!(placed.len(), needs.len());
         for need in needs {
             let volume = placed.iter().find(|v| v.name == need.name).unwrap();

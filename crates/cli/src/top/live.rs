@@ -9,8 +9,8 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell, Row as Drawn, Table};
 use ratatui::{DefaultTerminal, Frame};
 
-use super::screen::{Pane, Screen, Then};
-use super::view::{Look, Row, View, between};
+use super::screen::{KeyOutcome, Pane, Screen};
+use super::view::{MetricsSample, Row, View, between};
 use super::{Column, NARROW, WIDE, summary};
 use crate::error::Error;
 
@@ -24,7 +24,7 @@ const FRAME: u16 = 3;
 pub fn run(
     interval: Duration,
     mut screen: Screen,
-    look: &mut dyn FnMut(Duration) -> Result<Look, Error>,
+    look: &mut dyn FnMut(Duration) -> Result<MetricsSample, Error>,
 ) -> Result<(), Error> {
     // Before the screen is taken: a server that cannot be asked is said plainly.
     let mut last = look(Duration::ZERO)?;
@@ -38,8 +38,8 @@ fn draw(
     terminal: &mut DefaultTerminal,
     interval: Duration,
     screen: &mut Screen,
-    last: &mut Look,
-    look: &mut dyn FnMut(Duration) -> Result<Look, Error>,
+    last: &mut MetricsSample,
+    look: &mut dyn FnMut(Duration) -> Result<MetricsSample, Error>,
 ) -> Result<(), Error> {
     let mut view = View::default();
     let mut trouble = "measuring…".to_owned();
@@ -55,7 +55,7 @@ fn draw(
             }
             match event::read()? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => {
-                    if screen.key(key) == Then::End {
+                    if screen.key(key) == KeyOutcome::End {
                         return Ok(());
                     }
                 }
@@ -278,7 +278,7 @@ mod tests {
     /// Two pages of a server with a Flex pool whose limit binds and a volume with manual QoS at its
     /// limit.
     fn captured() -> View {
-        let look = |page| Look::new(parse(page), 0.0);
+        let look = |page| MetricsSample::new(parse(page), 0.0);
         between(
             &look(include_str!("captured/before.txt")),
             &look(include_str!("captured/after.txt")),

@@ -19,7 +19,7 @@ use crate::args::{At, Common};
 use crate::error::Error;
 use crate::session::{Io, Session};
 use screen::{Choice, Pane, Screen, Sort};
-use view::{Look, Row, View};
+use view::{MetricsSample, Row, View};
 
 /// `weir top`
 #[derive(Debug, Clone, Args)]
@@ -54,9 +54,12 @@ pub fn run(args: &TopArgs, environment: &Environment, io: &mut Io<'_>) -> Result
     let interval = Duration::from_secs_f64(args.interval);
     let session = Session::open(&args.common, &At::default(), environment, io)?;
     let mut seconds = 0.0;
-    let mut look = |passed: Duration| -> Result<Look, Error> {
+    let mut look = |passed: Duration| -> Result<MetricsSample, Error> {
         seconds += passed.as_secs_f64();
-        Ok(Look::new(page::parse(&session.text("/metrics")?), seconds))
+        Ok(MetricsSample::new(
+            page::parse(&session.text("/metrics")?),
+            seconds,
+        ))
     };
     let choice = Choice {
         sort: args.sort,

@@ -122,7 +122,7 @@ impl Choice {
 
 /// Step that follows a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
+pub enum KeyOutcome {
     /// Draw the screen again.
     Draw,
     /// End the live view.
@@ -168,10 +168,10 @@ impl Screen {
     }
 
     /// Applies a key, and returns what to do after it.
-    pub fn key(&mut self, key: KeyEvent) -> Then {
+    pub fn key(&mut self, key: KeyEvent) -> KeyOutcome {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         if control && key.code == KeyCode::Char('c') {
-            return Then::End;
+            return KeyOutcome::End;
         }
         if self.typing {
             match key.code {
@@ -186,14 +186,14 @@ impl Screen {
                 KeyCode::Char(c) => self.choice.filter.push(c),
                 _ => {}
             }
-            return Then::Draw;
+            return KeyOutcome::Draw;
         }
         let at = self.focus.index();
         let page = self.room[at].max(1);
         let offset = &mut self.offsets[at];
         match key.code {
-            KeyCode::Char('q') => return Then::End,
-            KeyCode::Esc if self.choice.filter.is_empty() => return Then::End,
+            KeyCode::Char('q') => return KeyOutcome::End,
+            KeyCode::Esc if self.choice.filter.is_empty() => return KeyOutcome::End,
             KeyCode::Esc => self.choice.filter.clear(),
             // Beyond the end is put right when it is drawn.
             KeyCode::Down | KeyCode::Char('j') => *offset = offset.saturating_add(1),
@@ -212,7 +212,7 @@ impl Screen {
             KeyCode::Char('/') => self.typing = true,
             _ => {}
         }
-        Then::Draw
+        KeyOutcome::Draw
     }
 }
 
@@ -230,7 +230,7 @@ mod tests {
         }
     }
 
-    fn press(screen: &mut Screen, keys: &str) -> Then {
+    fn press(screen: &mut Screen, keys: &str) -> KeyOutcome {
         let code = |c| match c {
             '\n' => KeyCode::Enter,
             '\x1b' => KeyCode::Esc,
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn a_filter_is_written_and_taken_back() {
         let mut screen = Screen::new(Choice::default());
-        assert_eq!(press(&mut screen, "/qs"), Then::Draw);
+        assert_eq!(press(&mut screen, "/qs"), KeyOutcome::Draw);
         assert_eq!(screen.choice.filter, "qs");
         press(&mut screen, "\n");
         assert!(!screen.typing);
@@ -314,8 +314,8 @@ mod tests {
             (screen.choice.filter.as_str(), screen.choice.sort),
             ("qs", Sort::Ops)
         );
-        assert_eq!(press(&mut screen, "\x1b"), Then::Draw);
+        assert_eq!(press(&mut screen, "\x1b"), KeyOutcome::Draw);
         assert_eq!(screen.choice.filter, "");
-        assert_eq!(press(&mut screen, "\x1b"), Then::End);
+        assert_eq!(press(&mut screen, "\x1b"), KeyOutcome::End);
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::page::Sample;
 
 /// A sample of all counters.
-pub struct Look {
+pub struct MetricsSample {
     /// Seconds since some fixed moment, by the server's clock if it reports one.
     pub at: f64,
     /// All series that the server reports.
@@ -160,11 +160,11 @@ fn series(sample: &Sample) -> Series<'_> {
     (&sample.name, labels.collect())
 }
 
-impl Look {
+impl MetricsSample {
     /// Creates a server's metrics; `at` is used if they have no uptime.
-    pub fn new(samples: Vec<Sample>, at: f64) -> Look {
+    pub fn new(samples: Vec<Sample>, at: f64) -> MetricsSample {
         let told = samples.iter().find(|s| s.name == "weir_uptime_seconds");
-        Look {
+        MetricsSample {
             at: told.map_or(at, |s| s.value),
             samples,
         }
@@ -220,7 +220,7 @@ fn limit_of(s: &Sample, family: &str) -> Option<String> {
 /// Limits in force by level, pool, volume and name.
 type Limits = HashMap<([String; 3], String), f64>;
 
-fn limits(now: &Look) -> Limits {
+fn limits(now: &MetricsSample) -> Limits {
     let of = |s: &Sample| Some(((levels(s), limit_of(s, "weir_limit_")?), s.value));
     now.samples.iter().filter_map(of).collect()
 }
@@ -269,7 +269,7 @@ impl Sum {
 }
 
 /// Makes a view of two samples.
-pub fn between(before: &Look, now: &Look) -> View {
+pub fn between(before: &MetricsSample, now: &MetricsSample) -> View {
     let span = (now.at - before.at).max(1e-3);
     let old: HashMap<Series<'_>, f64> = before
         .samples
@@ -370,7 +370,7 @@ impl Sums {
     }
 
     /// Counts a sample of a client. `bound` has the limits that hold volumes back.
-    fn count_of_client(&mut self, s: &Sample, rate: f64, bound: &Bound<'_>) {
+    fn count_of_client(&mut self, s: &Sample, rate: f64, bound: &BindingLimits<'_>) {
         let (pool, name) = (s.label("pool"), s.label("volume"));
         match s.name.as_str() {
             "weir_client_operation_seconds_bucket" => self.client(s).count_in_bucket(s, rate),
@@ -430,7 +430,7 @@ impl View {
     }
 
     /// Takes over the sums as rows.
-    fn put(&mut self, mut sums: Sums, bound: &Bound<'_>) {
+    fn put(&mut self, mut sums: Sums, bound: &BindingLimits<'_>) {
         for ((pool, name), sum) in sums.volumes {
             let mut row = sum.finish();
             let by = bound.get(&(pool.as_str(), name.as_str()));
@@ -472,11 +472,11 @@ fn held_on(volume: &str, by: Option<&String>) -> String {
 }
 
 /// Limits that hold volumes back, by pool and volume.
-type Bound<'n> = HashMap<(&'n str, &'n str), String>;
+type BindingLimits<'n> = HashMap<(&'n str, &'n str), String>;
 
 /// Returns the limit that held each volume's requests back for the longest between two samples. The
 /// server counts the time, up to the sample.
-fn held_back<'n>(now: &'n Look, rate: impl Fn(&Sample) -> f64) -> Bound<'n> {
+fn held_back<'n>(now: &'n MetricsSample, rate: impl Fn(&Sample) -> f64) -> BindingLimits<'n> {
     let place = |s: &'n Sample| (s.label("pool"), s.label("volume"));
     let named = |s: &Sample| format!("{} {}", s.label("level"), s.label("limit"));
     let mut times: HashMap<(&str, &str), BTreeMap<String, f64>> = HashMap::new();
@@ -527,7 +527,7 @@ mod tests {
     use super::super::page::parse;
     use super::*;
 
-    fn look(at: f64, count: u64, bytes: u64) -> Look {
+    fn look(at: f64, count: u64, bytes: u64) -> MetricsSample {
         let labels = r#"pool="p",volume="v",protocol="nfsv3",operation="READ""#;
         let page = format!(
             "weir_operation_seconds_count{{{labels}}} {count}\n\
@@ -547,7 +547,7 @@ mod tests {
              weir_throttle_queue_length{{pool=\"p\",volume=\"v\"}} 3\n",
             count as f64 * 0.002
         );
-        Look {
+        MetricsSample {
             at,
             samples: parse(&page),
         }
@@ -599,9 +599,9 @@ mod tests {
              weir_limit_bound_seconds_total{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",limit=\"read_ops\"} 1\n\
              weir_client_throttled_seconds_total{pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\"} 9\n\
              weir_client_throttled_queue_length{pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\"} 4\n";
-        let look = Look::new(parse(page), 0.0);
+        let look = MetricsSample::new(parse(page), 0.0);
         assert_eq!(look.at, 7.5);
-        let before = Look::new(parse("weir_uptime_seconds 6.5\n"), 0.0);
+        let before = MetricsSample::new(parse("weir_uptime_seconds 6.5\n"), 0.0);
         let client = &between(&before, &look).clients[0];
         assert_eq!((client.share, client.queue), (Some(0.8), 4.0));
         assert_eq!(client.throttled, "v: client read_ops");
@@ -616,12 +616,14 @@ mod tests {
                  weir_limit_bound_seconds_total{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\",direction=\"write\"}} {volume}\n\
                  weir_limit_bound_seconds_total{{level=\"pool\",pool=\"p\",volume=\"v\",limit=\"ops\",direction=\"read\"}} {pool}\n"
             );
-            Look {
+            MetricsSample {
                 at,
                 samples: parse(&page),
             }
         };
-        let by = |before: &Look, now: &Look| between(before, now).volumes[0].throttled.clone();
+        let by = |before: &MetricsSample, now: &MetricsSample| {
+            between(before, now).volumes[0].throttled.clone()
+        };
         assert_eq!(
             by(&look(1.0, 5.0, 5.0), &look(2.0, 5.4, 5.7)),
             "volume bytes"

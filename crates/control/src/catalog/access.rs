@@ -82,7 +82,7 @@ impl AuditEntry {
     }
 
     /// Returns the time of the mutation.
-    pub fn at(&self) -> Stamp {
+    pub fn time(&self) -> Stamp {
         Stamp(self.seq)
     }
 
@@ -130,7 +130,7 @@ pub struct TokenHash(String);
 
 impl TokenHash {
     /// Hashes a token, or another secret of the same length and randomness.
-    pub fn of(secret: &str) -> TokenHash {
+    pub fn from_secret(secret: &str) -> TokenHash {
         TokenHash(hash(secret))
     }
 
@@ -213,7 +213,7 @@ impl TokenRecord {
         TokenRecord {
             name: name.to_owned(),
             role,
-            created: clock.now().into(),
+            created: clock.current_time().into(),
             created_by: actor.name.to_string(),
             revoked: None,
             expires,
@@ -472,7 +472,7 @@ impl Catalog {
         actor: &Actor,
         clock: &dyn Clock,
     ) -> Result<TokenRecord, Refusal> {
-        let now: Stamp = clock.now().into();
+        let now: Stamp = clock.current_time().into();
         let mut tx = self.pool.begin().await.map_err(unavailable)?;
         sqlx::query("UPDATE tokens SET revoked = $1 WHERE name = $2 AND revoked IS NULL")
             .bind(now.0)
@@ -505,7 +505,7 @@ impl Catalog {
         if !secret.starts_with(PREFIX) || secret.len() > 200 {
             return Err(unknown_token());
         }
-        self.token_by(&TokenHash::of(secret), now).await
+        self.token_by(&TokenHash::from_secret(secret), now).await
     }
 
     /// Returns the token with this hash, if it is valid at `now`.

@@ -173,7 +173,7 @@ pub(super) async fn open(url: &str) -> Result<Catalog, CatalogError> {
         .max_connections(1)
         .connect_with(AnyConnectOptions::from_str(&at)?)
         .await?;
-    Ok(Catalog::over(pool, url))
+    Ok(Catalog::from_pool(pool, url))
 }
 
 async fn examine(

@@ -19,7 +19,7 @@ const VAULTS: &str = "SELECT name, body FROM backup_vaults";
 const BACKUPS: &str = "SELECT name, body FROM backups";
 
 /// The whole intended state.
-pub(crate) struct Loaded {
+pub(crate) struct CatalogContents {
     pub pools: Vec<Pool>,
     pub volumes: Vec<Volume>,
     pub snapshots: Vec<Snapshot>,
@@ -42,9 +42,9 @@ pub(crate) struct Loaded {
 
 impl Catalog {
     /// Reads everything of a catalog of this version, which may be an earlier one.
-    pub(crate) async fn load(&self, version: i64) -> Result<Loaded, CatalogError> {
+    pub(crate) async fn load(&self, version: i64) -> Result<CatalogContents, CatalogError> {
         let has_backups = version >= BACKUPS_SINCE;
-        Ok(Loaded {
+        Ok(CatalogContents {
             pools: self.table("pools", "SELECT name, body FROM pools").await?,
             volumes: self
                 .table("volumes", "SELECT name, body FROM volumes")

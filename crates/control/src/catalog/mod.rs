@@ -21,7 +21,7 @@ pub(crate) use access::refused;
 pub use access::{AccountKey, AuditEntry, TokenHash, TokenRecord, check_secret, new_secret};
 pub use inspect::{CatalogVersion, Inspection, inspect, migrate, probe, version};
 pub use keep::back_up;
-pub(crate) use load::Loaded;
+pub(crate) use load::CatalogContents;
 pub(crate) use write::Write;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
@@ -283,13 +283,13 @@ impl Catalog {
             .connect_with(options)
             .await?;
         first.close().await?;
-        let catalog = Catalog::over(pool, url);
+        let catalog = Catalog::from_pool(pool, url);
         catalog.migrate().await?;
         Ok(catalog)
     }
 
     /// Creates a catalog over these connections.
-    fn over(pool: AnyPool, url: &str) -> Catalog {
+    fn from_pool(pool: AnyPool, url: &str) -> Catalog {
         Catalog {
             pool,
             writer: Arc::default(),

@@ -7,7 +7,7 @@
 use super::names;
 use crate::model::{ActiveDirectory, Pool, Protocol, State, Volume};
 use crate::mutation::{ActiveDirectoryChange, NewActiveDirectory};
-use crate::name::{Name, Place};
+use crate::name::{LocationName, Name};
 use crate::refusal::{Refusal, Status};
 use crate::timestamp::Stamp;
 use crate::view::View;
@@ -162,7 +162,7 @@ fn busy(directory: &ActiveDirectory) -> Refusal {
 }
 
 /// Refuses a missing domain of a pool.
-pub fn check_pool(view: &View, place: &Place, id: Option<&str>) -> Result<(), Refusal> {
+pub fn check_pool(view: &View, place: &LocationName, id: Option<&str>) -> Result<(), Refusal> {
     let name = id.map(|id| place.name(id));
     match name.filter(|name| view.active_directory(name).is_none()) {
         None => Ok(()),

@@ -5,7 +5,7 @@ use crate::model::{Backup, BackupConfig, BackupPolicy, BackupVault, Period, Stat
 use crate::mutation::{
     BackupPolicyChange, DescriptionChange, NewBackup, NewBackupPolicy, NewBackupVault, RestoreFiles,
 };
-use crate::name::{BackupName, FILESTORE_VAULT, Name, Place, Surface};
+use crate::name::{BackupName, FILESTORE_VAULT, LocationName, Name, Surface};
 use crate::policy::{Rule, Rules};
 use crate::refusal::{Refusal, Status};
 use crate::timestamp::Stamp;
@@ -350,7 +350,11 @@ pub fn delete_policy(view: &View, policy: &BackupPolicy) -> Result<(), Refusal> 
 }
 
 /// Checks the scheduled backups of a volume in `place`.
-pub fn check_config(view: &View, place: &Place, config: &BackupConfig) -> Result<(), Refusal> {
+pub fn check_config(
+    view: &View,
+    place: &LocationName,
+    config: &BackupConfig,
+) -> Result<(), Refusal> {
     let refuse = |field: &'static str, status: Status, reason: &'static str, message: String| {
         Err(Refusal::new(status, reason, message).field(field))
     };
@@ -390,7 +394,10 @@ pub fn schedules(view: &View, volume: &Volume) -> Rules {
     let Some(policy) = policy.filter(|policy| policy.enabled) else {
         return Rules::new();
     };
-    let (monday, first) = (Numbers::of([1], 0, 6), Numbers::of([1], 1, 31));
+    let (monday, first) = (
+        Numbers::from_numbers([1], 0, 6),
+        Numbers::from_numbers([1], 1, 31),
+    );
     let daily = Some(Schedule::daily(0, 0));
     let weekly = monday.map(|days| Schedule::weekly(days, 0, 0));
     let monthly = first.map(|days| Schedule::monthly(days, 0, 0));

@@ -91,13 +91,16 @@ fn flavours(rule: &ExportRule) -> (Flavours, Flavours) {
         _ => AccessType::ReadNone,
     };
     let kinds = [
-        (Flavours::of(Flavour::Krb5), kind(rule.kerberos.krb5)),
         (
-            Flavours::of(Flavour::Krb5Integrity),
+            Flavours::from_flavour(Flavour::Krb5),
+            kind(rule.kerberos.krb5),
+        ),
+        (
+            Flavours::from_flavour(Flavour::Krb5Integrity),
             kind(rule.kerberos.krb5i),
         ),
         (
-            Flavours::of(Flavour::Krb5Privacy),
+            Flavours::from_flavour(Flavour::Krb5Privacy),
             kind(rule.kerberos.krb5p),
         ),
     ];
@@ -251,9 +254,9 @@ mod tests {
                 ..rule("*")
             })
         };
-        let krb5 = Flavours::of(Flavour::Krb5);
-        let krb5i = Flavours::of(Flavour::Krb5Integrity);
-        let krb5p = Flavours::of(Flavour::Krb5Privacy);
+        let krb5 = Flavours::from_flavour(Flavour::Krb5);
+        let krb5i = Flavours::from_flavour(Flavour::Krb5Integrity);
+        let krb5p = Flavours::from_flavour(Flavour::Krb5Privacy);
         let (sys, nothing) = (Flavours::SYS, Flavours::NONE);
         assert_eq!(of(None, [none; 3]), (sys, sys));
         assert_eq!(of(None, [switches(off, off); 3]), (sys, sys));

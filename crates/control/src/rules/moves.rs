@@ -2,7 +2,7 @@
 
 use super::{Inputs, names, smb, volume};
 use crate::levels::Follows;
-use crate::model::{Moving, Presentation, Protocol, QosType, Snapshot, State, Volume};
+use crate::model::{Presentation, Protocol, QosType, Snapshot, State, Volume, VolumeMove};
 use crate::name::{Surface, VolumeName};
 use crate::named::NamedPolicy;
 use crate::refusal::{Refusal, Status};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// A volume that departs, as the destination gets it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Departing {
+pub struct DepartingRows {
     /// Its row.
     pub volume: Volume,
     /// The rows of its snapshots.
@@ -46,7 +46,7 @@ pub fn start(
     (pool, aggregate): (Option<&str>, Option<&str>),
     inputs: &Inputs,
     now: Stamp,
-) -> Result<Moving, Refusal> {
+) -> Result<VolumeMove, Refusal> {
     let id = &volume.name.id;
     if volume.moving.is_some() {
         let words = format!("volume {id} is being moved already");
@@ -73,7 +73,7 @@ pub fn start(
         return refuse("VOLUME_CANNOT_MOVE", format!("volume {id} is not READY"));
     }
     movable(view, volume)?;
-    Ok(Moving {
+    Ok(VolumeMove {
         id: inputs.id,
         pool: pool.map(Into::into),
         aggregate: aggregate.map(Into::into),
@@ -126,7 +126,7 @@ pub fn abort(volume: &Volume) -> Result<(), Refusal> {
 
 /// A volume that arrives, with what comes with it.
 #[derive(Debug)]
-pub struct Arriving {
+pub struct ArrivingVolume {
     pub volume: Volume,
     pub policies: Vec<NamedPolicy>,
 }
@@ -135,10 +135,10 @@ pub struct Arriving {
 /// first of the numbers that may be used for new rows.
 pub fn arrive(
     view: &View,
-    departing: &Departing,
+    departing: &DepartingRows,
     pool: Option<&str>,
     id: u64,
-) -> Result<Arriving, Refusal> {
+) -> Result<ArrivingVolume, Refusal> {
     let mut next = departing.volume.clone();
     let name = &departing.volume.name;
     if view.volume(name).is_some() {
@@ -171,7 +171,7 @@ pub fn arrive(
     }
     smb::check(view, &next)?;
     volume::fit(view, &mut next, None, None)?;
-    Ok(Arriving {
+    Ok(ArrivingVolume {
         volume: next,
         policies,
     })
@@ -207,7 +207,7 @@ fn into_pool(view: &View, volume: &Volume, pool: Option<&str>) -> Result<Arc<str
 /// Makes the volume refer to the policies of this aggregate. Returns those that it lacks.
 fn adopt_policies(
     view: &View,
-    departing: &Departing,
+    departing: &DepartingRows,
     next: &mut Volume,
     id: u64,
 ) -> Result<Vec<NamedPolicy>, Refusal> {

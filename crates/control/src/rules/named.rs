@@ -7,7 +7,7 @@
 //! volume directly ends its reference.
 
 use super::{exports, names, trees, volume};
-use crate::assigned::{Assign, Assigned, Ceiling, TreePolicy};
+use crate::assigned::{Assign, Ceiling, PolicyAssignment, TreePolicy};
 use crate::figures::words;
 use crate::levels::{Follows, MIB};
 use crate::model::{ExportRule, Extra, Period, Pool, QosType, TreeExport, Volume};
@@ -252,7 +252,7 @@ fn check(policy: &NamedPolicy) -> Result<(), Refusal> {
 
 /// Settings of a volume that were given directly.
 #[derive(Default, Clone, Copy, Debug)]
-pub struct Given {
+pub struct DirectSettings {
     pub export: bool,
     pub snapshot: bool,
     pub throughput: bool,
@@ -260,8 +260,8 @@ pub struct Given {
 
 /// Settings that a volume gets by name.
 #[derive(Debug)]
-pub struct Settled {
-    assigned: Assigned,
+pub struct PolicySettings {
+    assigned: PolicyAssignment,
     export: Option<Option<Vec<ExportRule>>>,
     /// `None`: that of the volume.
     trees: Vec<(u32, Option<TreeExport>)>,
@@ -289,14 +289,14 @@ pub(super) fn find<'v>(
 }
 
 /// Looks up the policies assigned by name to a volume of `pool`.
-pub fn settle(
+pub fn resolve_policies(
     view: &View,
     pool: Option<&Pool>,
-    (project, before): (&str, &Assigned),
+    (project, before): (&str, &PolicyAssignment),
     assign: &Assign,
-    given: Given,
-) -> Result<Settled, Refusal> {
-    let mut out = Settled {
+    given: DirectSettings,
+) -> Result<PolicySettings, Refusal> {
+    let mut out = PolicySettings {
         assigned: before.clone(),
         export: None,
         trees: Vec::new(),
@@ -366,8 +366,8 @@ fn tree_export<'p>(
 ) -> Result<Option<TreeExport>, Refusal> {
     Ok(match policy {
         TreePolicy::Inherited => None,
-        TreePolicy::Default => Some(trees::of(None)),
-        TreePolicy::Named(id) => Some(trees::of(Some(named(id)?))),
+        TreePolicy::Default => Some(trees::export_from_policy(None)),
+        TreePolicy::Named(id) => Some(trees::export_from_policy(Some(named(id)?))),
     })
 }
 
@@ -379,7 +379,7 @@ pub(super) fn rules_of(policy: &NamedPolicy) -> Option<Vec<ExportRule>> {
     }
 }
 
-impl Settled {
+impl PolicySettings {
     /// Applies them to the volume.
     pub fn apply(self, view: &View, assign: &Assign, next: &mut Volume) -> Result<(), Refusal> {
         next.assigned = self.assigned;

@@ -2,7 +2,7 @@
 
 use crate::model::{Extra, Labels};
 use crate::mutation::DescriptionChange;
-use crate::name::{Place, SnapshotName};
+use crate::name::{LocationName, SnapshotName};
 use crate::named::{NamedKind, PolicyName};
 use crate::refusal::{Refusal, Status};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn check_place(part: &str) -> bool {
 }
 
 /// Checks the name of a new resource.
-pub fn check(place: &Place, id: &str) -> Result<(), Refusal> {
+pub fn check(place: &LocationName, id: &str) -> Result<(), Refusal> {
     if !check_place(&place.project) || !check_place(&place.location) {
         return refuse(
             "NAME_INVALID",
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn identifiers() {
-        let place = Place::new("p1", "us-central1");
+        let place = LocationName::new("p1", "us-central1");
         for good in ["a", "vol1", "my-vol_2", "V"] {
             assert!(check(&place, good).is_ok(), "{good}");
         }
@@ -214,9 +214,9 @@ mod tests {
             let refusal = check(&place, bad).unwrap_err();
             assert_eq!(refusal.reason, "NAME_INVALID", "{bad}");
         }
-        assert!(check(&Place::new("", "l"), "a").is_err());
-        assert!(check(&Place::new("p", "-"), "a").is_err());
-        assert!(check(&Place::new("example.com:p", "europe-west1-b"), "a").is_ok());
+        assert!(check(&LocationName::new("", "l"), "a").is_err());
+        assert!(check(&LocationName::new("p", "-"), "a").is_err());
+        assert!(check(&LocationName::new("example.com:p", "europe-west1-b"), "a").is_ok());
         let volume = place.volume("v");
         assert!(check_snapshot(&volume.snapshot("daily.2026-01-01")).is_ok());
         for good in [

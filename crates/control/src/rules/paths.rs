@@ -43,7 +43,7 @@ pub fn address(view: &View) -> Result<Option<IpAddr>, Refusal> {
 
 /// Returns the paths of a new volume at the server's address, the canonical one first. `alone` is
 /// true for an instance with an address of its own.
-pub fn of(
+pub fn new_volume_paths(
     view: &View,
     name: &VolumeName,
     share: &str,

@@ -10,7 +10,7 @@ use crate::figures::{
     pool_iops, pool_source, pool_throughput, tier_figures, volume_source, volume_throughput, words,
 };
 use crate::levels::{Figures, Follows, Levels, MIB};
-use crate::model::{Pool, Presentation, QosType, Tiered, Volume};
+use crate::model::{Pool, Presentation, QosType, TieredSettings, Volume};
 use crate::view::View;
 use weir_base::limits::api::MAX_WEIGHT;
 use weir_qos::plan::{PoolPlan, VolumePlan};
@@ -131,7 +131,12 @@ fn rates(figures: Option<Figures>) -> Limits {
     }
 }
 
-fn of_tier(levels: &Levels, volume: &Volume, tiered: &Tiered, plan: VolumePlan) -> VolumePlan {
+fn of_tier(
+    levels: &Levels,
+    volume: &Volume,
+    tiered: &TieredSettings,
+    plan: VolumePlan,
+) -> VolumePlan {
     let limits = tier_figures(levels, volume);
     let source = limits.map_or_else(String::new, |f| {
         format!(

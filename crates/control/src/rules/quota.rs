@@ -72,7 +72,7 @@ fn create(
     if quotas.rule(&name.id).is_some() {
         return Err(super::names::taken("quota rule", &name.id));
     }
-    if let Some(other) = quotas.of(new.subject) {
+    if let Some(other) = quotas.find_rule(new.subject) {
         return Err(Refusal::new(
             Status::AlreadyExists,
             "QUOTA_EXISTS",

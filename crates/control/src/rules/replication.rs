@@ -14,7 +14,7 @@ use crate::refusal::{Refusal, Status};
 use crate::view::View;
 use std::sync::Arc;
 use weir_relations::manager::{
-    self, Changes, Edit, Entry, Preconditions, Reason, Refused, Use, Verb,
+    self, ChangeSet, Edit, Entry, Preconditions, Reason, Use, Verb, VerbRefusal,
 };
 use weir_relations::model::{MirrorState, Path};
 
@@ -31,7 +31,7 @@ pub fn change(
         let description = note.description.as_deref().unwrap_or_default();
         names::check_words(description, &note.labels, &Extra::new())?;
     }
-    let mut next = Changes::to(&view.relations);
+    let mut next = ChangeSet::to(&view.relations);
     manager::change(&mut next, verb, preconditions, now)?;
     let edits = next.into_edits();
     let ends = matches!(verb, Verb::Create { .. }) || verb.queues();
@@ -49,11 +49,11 @@ pub fn change(
 ///
 /// # Errors
 /// There is none, or one in each of several locations.
-pub fn local_volume(view: &View, project: &str, volume: &str) -> Result<Arc<Volume>, Refused> {
+pub fn local_volume(view: &View, project: &str, volume: &str) -> Result<Arc<Volume>, VerbRefusal> {
     match view.volume_at(&Path::local(project, volume)) {
         Ok(Some(found)) => Ok(Arc::clone(found)),
-        Ok(None) => Err(Refused::new(Reason::NotFound, "entry doesn't exist")),
-        Err([one, other]) => Err(Refused::new(
+        Ok(None) => Err(VerbRefusal::new(Reason::NotFound, "entry doesn't exist")),
+        Err([one, other]) => Err(VerbRefusal::new(
             Reason::Invalid,
             format!(
                 "{project}:{volume} is in more than one location: {} and {}",
@@ -65,7 +65,7 @@ pub fn local_volume(view: &View, project: &str, volume: &str) -> Result<Arc<Volu
 
 /// Refuses a local volume that does not exist any more, is being deleted or reverted, or is
 /// offline. A revert would delete data that a transfer may need meanwhile.
-fn stays(view: &View, end: &str, path: &Path) -> Result<(), Refused> {
+fn stays(view: &View, end: &str, path: &Path) -> Result<(), VerbRefusal> {
     if !path.cluster.is_empty() {
         return Ok(());
     }
@@ -73,11 +73,11 @@ fn stays(view: &View, end: &str, path: &Path) -> Result<(), Refused> {
     match volume.map(|v| (v.state, v.assigned.offline)) {
         None | Some((State::Deleting, _)) => {}
         Some((State::Restoring, _)) => return Err(going_back(path)),
-        Some((_, true)) => return Err(Refused::new(Reason::State, offline(path))),
+        Some((_, true)) => return Err(VerbRefusal::new(Reason::State, offline(path))),
         Some(_) => return Ok(()),
     }
     let text = format!("Failed to find {end} volume \"{path}\": entry doesn't exist");
-    Err(Refused::new(Reason::NotFound, text))
+    Err(VerbRefusal::new(Reason::NotFound, text))
 }
 
 /// Returns the reason why a volume that is offline takes part in no transfer.
@@ -85,9 +85,9 @@ pub fn offline(path: &Path) -> String {
     format!("Volume \"{path}\" is offline.")
 }
 
-fn going_back(path: &Path) -> Refused {
+fn going_back(path: &Path) -> VerbRefusal {
     let text = format!("Volume \"{path}\" is being reverted to a snapshot.");
-    Refused::new(Reason::Busy, text)
+    VerbRefusal::new(Reason::Busy, text)
 }
 
 /// Returns true if a due transfer has to wait, because one of its ends is being reverted.

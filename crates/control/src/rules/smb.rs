@@ -108,12 +108,12 @@ mod tests {
     use super::*;
     use crate::bootstrap;
     use crate::model::Protocol;
-    use crate::name::Place;
+    use crate::name::LocationName;
     use crate::timestamp::Stamp;
 
     #[test]
     fn the_node_shares_what_has_the_protocol() {
-        let name = Place::new("p", "l").volume("v");
+        let name = LocationName::new("p", "l").volume("v");
         let mut volume = bootstrap::volume(name, 1, 1, Stamp(0));
         let flags = |s: &ShareSpec| {
             let ShareSpec {

@@ -3,14 +3,14 @@
 use crate::figures::asked_iops;
 use crate::figures::words::{count, gb};
 use crate::levels::Tier;
-use crate::model::{Performance, Tiered, Volume};
+use crate::model::{Performance, TieredSettings, Volume};
 use crate::refusal::{Refusal, Status};
 use crate::view::View;
 
 /// Checks a volume of a tier, and its change from `before`.
 pub fn fit(
     view: &View,
-    tiered: &Tiered,
+    tiered: &TieredSettings,
     next: &Volume,
     before: Option<&Volume>,
 ) -> Result<(), Refusal> {

@@ -17,7 +17,7 @@ use weir_base::limits::api::MAX_TREE_POLICIES;
 use weir_relations::plan::TreePolicies;
 
 /// Returns the export of a qtree with this policy; `None`: the server's default.
-pub fn of(policy: Option<&NamedPolicy>) -> TreeExport {
+pub fn export_from_policy(policy: Option<&NamedPolicy>) -> TreeExport {
     TreeExport {
         policy: policy.map(|policy| policy.id),
         rules: policy.and_then(named::rules_of),
@@ -56,9 +56,9 @@ pub fn names(view: &View, volume: &Volume) -> TreePolicies {
 pub fn resolve(view: &View, project: &str, names: &TreePolicies) -> BTreeMap<u32, TreeExport> {
     let one = |name: &Option<String>| match name.as_deref() {
         None => closed(""),
-        Some("") => of(None),
+        Some("") => export_from_policy(None),
         Some(name) => match named::find(view, NamedKind::Export, project, name) {
-            Some(policy) => of(Some(policy)),
+            Some(policy) => export_from_policy(Some(policy)),
             None => closed(name),
         },
     };

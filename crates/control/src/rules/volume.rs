@@ -1,15 +1,16 @@
 //! Rules for creating, changing, moving and deleting volumes of either surface.
 
-use super::named::{self, Given};
+use super::named::{self, DirectSettings};
 use super::{active_directory, exports, names, paths, smb, tier, trees};
-use crate::assigned::Assigned;
+use crate::assigned::PolicyAssignment;
 use crate::backend::{Capacity, VolumeSpec};
 use crate::bootstrap;
 use crate::figures::words::{count, decimal, gib, mibps};
 use crate::figures::{automatic, bytes_of, pool_throughput, volume_cap};
 use crate::levels::{Follows, MIB, PoolLevel};
 use crate::model::{
-    Pool, Pooled, Presentation, Protocol, QosType, Runs, SecurityStyle, State, TreeExport, Volume,
+    Pool, PooledSettings, Presentation, Protocol, QosType, Runs, SecurityStyle, State, TreeExport,
+    Volume,
 };
 use crate::mutation::{NewVolume, VolumeChange};
 use crate::name::{Surface, VolumeName};
@@ -50,7 +51,7 @@ pub fn create(
         tiered.address = paths::address(view)?;
         alone = tiered.address.is_some();
     }
-    let paths = paths::of(view, name, &new.share_name, alone)?;
+    let paths = paths::new_volume_paths(view, name, &new.share_name, alone)?;
     check_protocols(name.surface, &new.protocols)?;
     exports::check(new.export_rules.as_deref().unwrap_or_default())?;
     check_policies(view, name, new)?;
@@ -95,17 +96,17 @@ pub fn create(
         restore_of: new.restore_of.clone(),
         splitting: false,
         protection: new.protection,
-        assigned: Assigned::default(),
+        assigned: PolicyAssignment::default(),
         trees: came_with(view, name, new),
         description: new.description.clone(),
         labels: new.labels.clone(),
         extra: new.extra.clone(),
         ..bootstrap::volume(name.clone(), id, new.capacity_gib, now)
     };
-    let given = Given::default();
-    let of = (&*name.place.project, &Assigned::default());
+    let given = DirectSettings::default();
+    let of = (&*name.place.project, &PolicyAssignment::default());
     let pool = view.pool_of(&volume).map(|pool| &**pool);
-    let named = named::settle(view, pool, of, &new.assign, given)?;
+    let named = named::resolve_policies(view, pool, of, &new.assign, given)?;
     if let (Some(_), Presentation::Netapp(pooled)) = (named.throughput, &mut volume.presentation) {
         pooled.throughput_mibps = named.throughput;
     }
@@ -213,14 +214,14 @@ pub fn update(
     if let Some(labels) = &change.labels {
         next.labels.clone_from(labels);
     }
-    let given = Given {
+    let given = DirectSettings {
         export: change.export_rules.is_some(),
         snapshot: change.snapshot_policy.is_some(),
         throughput: change.throughput_mibps.is_some(),
     };
     let of = (&*volume.name.place.project, &volume.assigned);
     let pool = view.pool_of(&next).map(|pool| &**pool);
-    let named = named::settle(view, pool, of, &change.assign, given)?;
+    let named = named::resolve_policies(view, pool, of, &change.assign, given)?;
     let throughput = named.throughput.or(change.throughput_mibps);
     named.apply(view, &change.assign, &mut next)?;
     names::merge(&mut next.extra, change.extra.clone());
@@ -479,9 +480,9 @@ pub(super) fn fit(
 /// Returns the MiB/s of a volume in its pool, which has to have the capacity as well.
 fn throughput(
     view: &View,
-    pooled: &Pooled,
+    pooled: &PooledSettings,
     next: &Volume,
-    before: Option<(&Pooled, u64)>,
+    before: Option<(&PooledSettings, u64)>,
     asked: Option<f64>,
 ) -> Result<Option<f64>, Refusal> {
     let (pool, level) = pool_of(view, &next.name, &pooled.pool)?;
@@ -559,7 +560,13 @@ fn needs_manual_qos(pool: &Pool, level: &PoolLevel, volume: &Volume, asked: f64)
     .field("throughputMibps")
 }
 
-fn above_cap(level: &PoolLevel, pooled: &Pooled, volume: &Volume, bytes: u64, cap: u64) -> Refusal {
+fn above_cap(
+    level: &PoolLevel,
+    pooled: &PooledSettings,
+    volume: &Volume,
+    bytes: u64,
+    cap: u64,
+) -> Refusal {
     let larger = larger(level, pooled);
     Refusal::new(
         Status::InvalidArgument,
@@ -578,7 +585,7 @@ fn above_cap(level: &PoolLevel, pooled: &Pooled, volume: &Volume, bytes: u64, ca
 }
 
 /// Returns the rest of a sentence on a volume that asks for too much: a large one could have more.
-fn larger(level: &PoolLevel, pooled: &Pooled) -> String {
+fn larger(level: &PoolLevel, pooled: &PooledSettings) -> String {
     match level.large_volumes {
         Some(rules) if !pooled.large => {
             let most = decimal(rules.max_throughput_mibps);

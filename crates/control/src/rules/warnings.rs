@@ -14,7 +14,12 @@ use crate::view::View;
 const NAMED: usize = 3;
 
 /// Returns the warnings for a change from `before` to `after`.
-pub fn of(before: &View, after: &View, mutation: &Mutation, inputs: &Inputs) -> Vec<String> {
+pub fn change_warnings(
+    before: &View,
+    after: &View,
+    mutation: &Mutation,
+    inputs: &Inputs,
+) -> Vec<String> {
     let mut all = Vec::new();
     match mutation {
         Mutation::CreatePool(name, _) | Mutation::UpdatePool(name, _) => {

@@ -108,19 +108,19 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Where {
+enum KillPoint {
     Call(u64, bool),
     Commit(u64, bool),
 }
 
 /// Runs the mutations until the kill or the end. Returns the number of acknowledged ones, and true
 /// if it was killed.
-fn until_killed(url: &str, node: &SimBackend, at: Where) -> (usize, bool) {
+fn until_killed(url: &str, node: &SimBackend, at: KillPoint) -> (usize, bool) {
     TRIPPED.lock().remove(url);
     let shown = url.to_owned();
     match at {
-        Where::Call(calls, after) => node.stop_in(calls, after),
-        Where::Commit(commits, after) => {
+        KillPoint::Call(calls, after) => node.stop_in(calls, after),
+        KillPoint::Commit(commits, after) => {
             TRIPS.lock().insert(shown.clone(), (commits, after));
         }
     }
@@ -164,7 +164,7 @@ fn until_killed(url: &str, node: &SimBackend, at: Where) -> (usize, bool) {
 
 /// Asserts that view and engine agree.
 pub fn sound(view: &View, node: &SimBackend, context: &str) {
-    let engine = node.all();
+    let engine = node.list_volumes();
     let mut known = BTreeSet::new();
     for volume in view.volumes.values() {
         assert_eq!(volume.state, State::Ready, "{context}: {volume:?}");
@@ -203,7 +203,7 @@ pub fn sound(view: &View, node: &SimBackend, context: &str) {
 }
 
 /// Kills at one place. Returns `false` if the work ended before it.
-fn killed_at(at: Where) -> bool {
+fn killed_at(at: KillPoint) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let url = url_in(folder.path());
     let node = SimBackend::new();
@@ -247,7 +247,7 @@ fn killed_at(at: Where) -> bool {
     killed
 }
 
-fn sweep(kind: impl Fn(u64, bool) -> Where) {
+fn sweep(kind: impl Fn(u64, bool) -> KillPoint) {
     let mut places = 0;
     for after in [false, true] {
         for n in 0.. {
@@ -262,12 +262,12 @@ fn sweep(kind: impl Fn(u64, bool) -> Where) {
 
 #[test]
 fn killed_in_every_call_to_the_node() {
-    sweep(Where::Call);
+    sweep(KillPoint::Call);
 }
 
 #[test]
 fn killed_in_every_transaction() {
-    sweep(Where::Commit);
+    sweep(KillPoint::Commit);
 }
 
 #[test]
@@ -276,12 +276,12 @@ fn a_crash_at_the_very_start_leaves_a_catalog_that_starts() {
         let folder = tempfile::tempdir().unwrap();
         let url = url_in(folder.path());
         let node = SimBackend::new();
-        let (acknowledged, killed) = until_killed(&url, &node, Where::Commit(0, after));
+        let (acknowledged, killed) = until_killed(&url, &node, KillPoint::Commit(0, after));
         assert_eq!((acknowledged, killed), (0, true));
         runtime().block_on(async {
             let control = open(&url, &node, 2).await.unwrap();
             sound(&control.view(), &node, "first start");
-            let vol1 = Place::local().volume("vol1");
+            let vol1 = LocationName::local().volume("vol1");
             assert!(control.view().volume(&vol1).is_some(), "{vol1}");
             control.close().await;
         });

@@ -105,7 +105,7 @@ async fn a_creation_without_room_leaves_nothing() {
     bench.node.inject("create_volume", Fault::After(full));
     bench.node.inject("delete_volume", Fault::Before(failure()));
     bench.submit(volume("w", "p", 1)).await.unwrap();
-    let engine = bench.node.all().len();
+    let engine = bench.node.list_volumes().len();
     assert_eq!(engine, bench.control.view().volume_count() + 1);
     bench.restart(3).await;
     crash::sound(&bench.control.view(), &bench.node, "pending_delete");
@@ -201,10 +201,10 @@ async fn lost_and_unknown_volumes_are_left_as_they_are() {
     assert_eq!(v.state, State::Error);
     assert!(v.state_details.contains("does not have"), "{v:?}");
     assert!(
-        !bench.node.all().contains_key(&key),
+        !bench.node.list_volumes().contains_key(&key),
         "no empty volume in its place"
     );
-    assert_eq!(bench.node.all()["v-00000000000000ff"].used, 7);
+    assert_eq!(bench.node.list_volumes()["v-00000000000000ff"].used, 7);
     bench
         .done(Mutation::DeleteVolume {
             name: vol("v"),
@@ -262,7 +262,7 @@ async fn a_snapshot_that_the_catalog_does_not_take_is_not_left_in_the_node() {
         sql(&bench.url, "ALTER TABLE audit RENAME TO hidden").await;
         let refusal = bench.refused(take("s")).await;
         assert_eq!(refusal.reason, "CATALOG_UNAVAILABLE");
-        let left: Vec<String> = bench.node.all()[&*key]
+        let left: Vec<String> = bench.node.list_volumes()[&*key]
             .snapshots
             .iter()
             .map(|s| s.name.clone())
@@ -528,7 +528,7 @@ async fn a_clock_that_stands_still_or_goes_back_stops_nobody() {
             rng: Arc::new(SeededRng::new(start as u64)),
             device_bytes: 1 << 30,
             copy: None,
-            first_place: crate::Place::local(),
+            first_place: crate::LocationName::local(),
         });
         let control = control.await.unwrap();
         for n in 0..3 {

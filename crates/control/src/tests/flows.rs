@@ -7,10 +7,10 @@ use crate::{NewSnapshot, PoolChange, State, Status, Surface, VolumeChange, Withi
 async fn the_first_start_makes_a_pool_and_a_volume() {
     let mut bench = Bench::new().await;
     let view = bench.control.view();
-    let vol1 = view.volume(&Place::local().volume("vol1")).unwrap();
+    let vol1 = view.volume(&LocationName::local().volume("vol1")).unwrap();
     assert_eq!(vol1.state, State::Ready);
     assert_eq!(&*vol1.share_name, "vol1");
-    let made = bench.node.all();
+    let made = bench.node.list_volumes();
     assert_eq!(made.len(), 1);
     assert_eq!(made[&*vol1.key].capacity, None, "the whole device");
     let published = bench.node.published().unwrap();
@@ -20,11 +20,11 @@ async fn the_first_start_makes_a_pool_and_a_volume() {
 
     bench
         .done(Mutation::DeleteVolume {
-            name: Place::local().volume("vol1"),
+            name: LocationName::local().volume("vol1"),
             force: false,
         })
         .await;
-    assert!(bench.node.all().is_empty());
+    assert!(bench.node.list_volumes().is_empty());
     bench.restart(2).await;
     assert_eq!(
         bench.control.view().volume_count(),
@@ -40,12 +40,12 @@ async fn volumes_of_an_older_program_are_adopted() {
     node.put("vol1", 5);
     let control = open(&url_in(folder.path()), &node, 1).await.unwrap();
     let view = control.view();
-    let vol1 = view.volume(&Place::local().volume("vol1")).unwrap();
+    let vol1 = view.volume(&LocationName::local().volume("vol1")).unwrap();
     assert_eq!(
         (&*vol1.key, vol1.number, vol1.state),
         ("vol1", Some(1), State::Ready)
     );
-    assert_eq!(node.all().len(), 1);
+    assert_eq!(node.list_volumes().len(), 1);
     assert_eq!(node.published().unwrap().exports[0].paths, ["/vol1"]);
     let used = control.volumes_used(std::iter::once(&**vol1)).await;
     assert_eq!(used, [5]);
@@ -102,7 +102,7 @@ pub async fn cradle_to_grave(bench: &mut Bench) {
         .unwrap()
         .key
         .to_string();
-    assert_eq!(bench.node.all()[&key].capacity, Some(2048 << 30));
+    assert_eq!(bench.node.list_volumes()[&key].capacity, Some(2048 << 30));
     let move_ = VolumeChange {
         pool: Some("std".to_owned()),
         capacity_gib: Some(3072),
@@ -153,7 +153,7 @@ pub async fn cradle_to_grave(bench: &mut Bench) {
     };
     assert_eq!(bench.refused(delete(false)).await.reason, "HAS_SNAPSHOTS");
     bench.done(delete(true)).await;
-    assert!(!bench.node.all().contains_key(&key));
+    assert!(!bench.node.list_volumes().contains_key(&key));
     assert!(limit(bench).is_none());
     bench.done(Mutation::DeletePool(name("std"))).await;
     assert!(bench.control.view().snapshot(&snapshot("s1")).is_none());
@@ -237,7 +237,7 @@ async fn a_path_names_a_volume_in_whatever_location() {
     use weir_relations::model::Path;
     let bench = Bench::new().await;
     bench.done(pool("p", "PREMIUM", 1024, QosType::Auto)).await;
-    let elsewhere = Place::new("p1", "elsewhere");
+    let elsewhere = LocationName::new("p1", "elsewhere");
     let new = NewPool {
         service_level: "PREMIUM".to_owned(),
         capacity_gib: 1024,

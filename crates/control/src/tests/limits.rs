@@ -2,11 +2,11 @@
 
 use crate::figures::{self, tier_limits};
 use crate::levels::Levels;
-use crate::model::{Performance, Pooled, Presentation};
+use crate::model::{Performance, PooledSettings, Presentation};
 use crate::rules;
 use crate::view::View;
 use crate::{Pool, QosType, State, Volume};
-use crate::{Stamp, name::Place};
+use crate::{Stamp, name::LocationName};
 use std::sync::Arc;
 use weir_qos::VolumePlan;
 
@@ -19,7 +19,7 @@ fn levels() -> Levels {
 fn a_pool(level: &str, gib: u64, qos_type: QosType) -> Pool {
     Pool {
         id: 1,
-        name: Place::local().name("p"),
+        name: LocationName::local().name("p"),
         revision: 1,
         state: State::Ready,
         state_details: String::new(),
@@ -42,12 +42,12 @@ fn a_volume(gib: u64, large: bool) -> Volume {
         id: 2,
         key: "v-0000000000000002".into(),
         number: Some(1),
-        name: Place::local().volume("v"),
+        name: LocationName::local().volume("v"),
         revision: 1,
         state: State::Ready,
         state_details: String::new(),
         created: Stamp(0),
-        presentation: Presentation::Netapp(Pooled {
+        presentation: Presentation::Netapp(PooledSettings {
             constituent: None,
             pool: "p".into(),
             throughput_mibps: None,

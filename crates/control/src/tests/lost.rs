@@ -6,7 +6,7 @@ use crate::backend::SnapshotState;
 use crate::catalog::{Catalog, file_of};
 use crate::{
     Assign, CopyOf, NewSnapshot, OpenError, Performance, Protocol, Rebuilt, RebuiltPool,
-    SecurityStyle, Share, SmbSetting, State, Synchronous, Tiered, VolumeChange,
+    SecurityStyle, Share, SmbSetting, State, Synchronous, TieredSettings, VolumeChange,
 };
 
 pub(super) fn options(url: &str, node: &SimBackend, seed: u64) -> Options {
@@ -19,7 +19,7 @@ pub(super) fn options(url: &str, node: &SimBackend, seed: u64) -> Options {
         rng: Arc::new(SeededRng::new(seed)),
         device_bytes: 100 << 30,
         copy: None,
-        first_place: crate::Place::local(),
+        first_place: crate::LocationName::local(),
     }
 }
 
@@ -33,7 +33,7 @@ async fn refused(url: &str, node: &SimBackend) -> OpenError {
 /// Returns an instance with custom performance.
 fn zonal() -> NewVolume {
     NewVolume {
-        presentation: Presentation::Filestore(Tiered {
+        presentation: Presentation::Filestore(TieredSettings {
             tier: "ZONAL".into(),
             performance: Some(Performance::FixedIops(5000)),
             address: None,
@@ -88,7 +88,7 @@ pub(super) fn remove(url: &str) {
 #[tokio::test]
 async fn a_lost_catalog_is_no_fresh_one_and_is_made_anew() {
     let (bench, served) = built().await;
-    let before = bench.node.all();
+    let before = bench.node.list_volumes();
     remove(&bench.url);
     for _ in 0..2 {
         let error = refused(&bench.url, &bench.node).await;
@@ -106,7 +106,11 @@ async fn a_lost_catalog_is_no_fresh_one_and_is_made_anew() {
         );
     }
     assert_eq!(bench.node.published().map(|p| p.exports.len()), None);
-    assert_eq!(bench.node.all().len(), before.len(), "no first volume");
+    assert_eq!(
+        bench.node.list_volumes().len(),
+        before.len(),
+        "no first volume"
+    );
 
     let rebuilt = Control::rebuild(options(&bench.url, &bench.node, 3)).await;
     let rebuilt = rebuilt.unwrap();
@@ -164,7 +168,7 @@ async fn a_lost_catalog_is_no_fresh_one_and_is_made_anew() {
         ("ZONAL", 1024)
     );
     assert!(fs.protocols.is_empty(), "as it was made: none was named");
-    assert_eq!(bench.node.all().len(), before.len());
+    assert_eq!(bench.node.list_volumes().len(), before.len());
     control.close().await;
 }
 
@@ -180,7 +184,11 @@ async fn a_rebuild_leaves_what_the_catalog_knows_and_adds_the_rest() {
     let key = "v-00000000000000aa";
     assert_eq!(
         made(rebuild().await.unwrap()),
-        [(Place::local().volume(key), vec![format!("/{key}")], true)]
+        [(
+            LocationName::local().volume(key),
+            vec![format!("/{key}")],
+            true
+        )]
     );
     bench.node.revive();
     assert_eq!(made(rebuild().await.unwrap()), []);
@@ -242,7 +250,7 @@ async fn a_damaged_catalog_says_what_to_do() {
 
 /// Returns the faults that a check finds.
 async fn faults_of(bench: &Bench) -> Vec<String> {
-    let keys = bench.node.all().into_keys().collect();
+    let keys = bench.node.list_volumes().into_keys().collect();
     let seen = crate::inspect(&bench.url, "", &keys).await;
     assert_eq!((seen.volumes, seen.instances, seen.snapshots), (3, 1, 1));
     seen.faults
@@ -251,7 +259,7 @@ async fn faults_of(bench: &Bench) -> Vec<String> {
 #[tokio::test]
 async fn a_check_compares_the_catalog_with_itself_and_the_engine() {
     let (bench, _) = built().await;
-    let keys = || bench.node.all().into_keys().collect();
+    let keys = || bench.node.list_volumes().into_keys().collect();
     assert_eq!(faults_of(&bench).await, [""; 0]);
 
     bench.node.put("v-00000000000000aa", 1);

@@ -299,7 +299,7 @@ async fn jobs_of_one_volume_keep_their_order() {
         .filter_map(|entry| entry.target.rsplit_once("/snapshots/"))
         .map(|(_, id)| id.to_owned())
         .collect();
-    let taken: Vec<String> = bench.node.all()[&key]
+    let taken: Vec<String> = bench.node.list_volumes()[&key]
         .snapshots
         .iter()
         .map(|s| s.name.clone())

@@ -22,8 +22,8 @@ mod trees;
 
 use crate::sim::SimBackend;
 use crate::{
-    Actor, Control, Levels, Mutation, Name, NewPool, NewVolume, Operation, Options, Outcome, Place,
-    Pooled, Presentation, Protocol, QosType, Refusal, VolumeName,
+    Actor, Control, Levels, LocationName, Mutation, Name, NewPool, NewVolume, Operation, Options,
+    Outcome, PooledSettings, Presentation, Protocol, QosType, Refusal, VolumeName,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ async fn open_with(
         rng: Arc::new(SeededRng::new(seed)),
         device_bytes: 100 << 30,
         copy: None,
-        first_place: crate::Place::local(),
+        first_place: crate::LocationName::local(),
     })
     .await
 }
@@ -127,8 +127,8 @@ impl Bench {
     }
 }
 
-pub fn place() -> Place {
-    Place::new("p1", "us-central1")
+pub fn place() -> LocationName {
+    LocationName::new("p1", "us-central1")
 }
 
 pub fn name(id: &str) -> Name {
@@ -169,7 +169,7 @@ pub fn given(mibps: f64, mut new: NewVolume) -> NewVolume {
     new
 }
 
-pub fn pooled(new: &mut NewVolume) -> &mut Pooled {
+pub fn pooled(new: &mut NewVolume) -> &mut PooledSettings {
     match &mut new.presentation {
         Presentation::Netapp(pooled) => pooled,
         Presentation::Filestore(tiered) => panic!("{tiered:?}"),

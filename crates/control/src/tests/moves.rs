@@ -1,7 +1,7 @@
 //! Moves of volumes from one catalog to another.
 
 use super::*;
-use crate::moves::{Departing, NotArrived, arriving_key};
+use crate::moves::{DepartingRows, NotArrived, arriving_key};
 use crate::{HandedOver, MoveChange, NewSnapshot, Origin, State};
 
 const ORIGIN: Origin = Origin {
@@ -52,7 +52,7 @@ async fn a_volume_arrives_with_what_it_has_and_departs() {
     let departing = a.control.departing(&key).unwrap();
     b.control.may_arrive(&departing, Some("of-b")).unwrap();
     b.control.create_copy(id, Some(100 << 30)).await.unwrap();
-    let copied = a.node.all()[&key].snapshots.clone();
+    let copied = a.node.list_volumes()[&key].snapshots.clone();
     b.node.snapshots_mut(&arriving_key(id), |all| *all = copied);
     let over = HandedOver {
         attempt: 5,
@@ -68,7 +68,7 @@ async fn a_volume_arrives_with_what_it_has_and_departs() {
     assert_eq!(moving.unwrap().handed_over, Some(over));
 
     let text = serde_json::to_string(&departing).unwrap();
-    let departing: Departing = serde_json::from_str(&text).unwrap();
+    let departing: DepartingRows = serde_json::from_str(&text).unwrap();
     assert!(!b.control.has_arrived(&place(), 5));
     let how = (Some("of-b"), ORIGIN);
     b.control.arrive(&departing, id, 5, how).await.unwrap();
@@ -91,7 +91,7 @@ async fn a_volume_arrives_with_what_it_has_and_departs() {
 
     a.control.departed(&key).await.unwrap();
     assert!(a.control.view().volume(&vol("v1")).is_none());
-    assert!(!a.node.all().contains_key(&key));
+    assert!(!a.node.list_volumes().contains_key(&key));
     a.restart(4).await;
     assert!(a.control.view().volume(&vol("v1")).is_none());
 }
@@ -129,7 +129,7 @@ async fn a_volume_stays_that_cannot_arrive() {
     assert!(!b.control.has_arrived(&place(), 5));
     assert!(b.control.view().volume(&vol("v1")).is_none());
     b.control.drop_copy(id).await;
-    assert!(!b.node.all().contains_key(&arriving_key(id)));
+    assert!(!b.node.list_volumes().contains_key(&arriving_key(id)));
     a.control.take_back(&key, 5).await.unwrap();
     a.control.end_move(&key, "it is taken").await.unwrap();
     let view = a.control.view();

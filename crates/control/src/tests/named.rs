@@ -55,19 +55,19 @@ fn assign(id: &str, assign: Assign) -> Mutation {
     Mutation::UpdateVolume(vol(id), change)
 }
 
-fn named(id: &str) -> Option<Option<String>> {
+fn assign_policy(id: &str) -> Option<Option<String>> {
     Some(Some(id.to_owned()))
 }
 
 impl Bench {
-    fn of(&self, id: &str) -> Arc<crate::Volume> {
+    fn find_volume(&self, id: &str) -> Arc<crate::Volume> {
         Arc::clone(self.control.view().volume(&vol(id)).unwrap())
     }
 
     /// Returns the clients of the first rule that the node enforces; `None` if the volume has no
     /// rules of its own.
     fn admitted(&self, id: &str) -> Option<Vec<String>> {
-        let key = &self.of(id).key;
+        let key = &self.find_volume(id).key;
         let published = self.node.published().unwrap();
         let export = published.exports.iter().find(|e| e.key == **key).unwrap();
         let rules = export.rules.as_ref()?;
@@ -75,15 +75,15 @@ impl Bench {
     }
 
     /// Returns the paths at which the node serves a volume; none if it does not.
-    fn at(&self, id: &str) -> Vec<String> {
-        let key = &self.of(id).key;
+    fn served_paths(&self, id: &str) -> Vec<String> {
+        let key = &self.find_volume(id).key;
         let published = self.node.published().unwrap();
         let found = published.exports.iter().find(|e| e.key == **key);
         found.map(|e| e.paths.clone()).unwrap_or_default()
     }
 
     fn limits(&self, id: &str) -> (Option<u64>, Option<u64>) {
-        let number = self.of(id).number.unwrap();
+        let number = self.find_volume(id).number.unwrap();
         let published = self.node.published().unwrap();
         let plan = published
             .plan
@@ -135,7 +135,7 @@ async fn qtrees_follow_their_export_policy() {
         ]))
         .await;
     let admitted = |bench: &Bench| {
-        let key = bench.of("a").key.clone();
+        let key = bench.find_volume("a").key.clone();
         let published = bench.node.published().unwrap();
         let export = published.exports.iter().find(|e| e.key == *key).unwrap();
         let first = |rules: &Option<Vec<crate::backend::ExportRule>>| {
@@ -185,7 +185,7 @@ async fn volumes_follow_their_export_policy() {
             .done(assign(
                 id,
                 Assign {
-                    export: named("web"),
+                    export: assign_policy("web"),
                     ..Assign::default()
                 },
             ))
@@ -264,7 +264,7 @@ async fn volumes_follow_their_export_policy() {
         .refused(assign(
             "a",
             Assign {
-                export: named("www"),
+                export: assign_policy("www"),
                 ..Assign::default()
             },
         ))
@@ -281,7 +281,7 @@ async fn a_qos_policy_is_a_maximum_and_with_manual_qos_what_is_given() {
     let kind = NamedKind::Qos;
     bench.done(make(kind, "slow", maximum(10, Some(500)))).await;
     let qos = |id: &str| Assign {
-        qos: named(id),
+        qos: assign_policy(id),
         ..Assign::default()
     };
     bench.done(assign("a", qos("slow"))).await;
@@ -302,7 +302,7 @@ async fn a_qos_policy_is_a_maximum_and_with_manual_qos_what_is_given() {
     assert_eq!(refusal.reason, "POOL_THROUGHPUT_EXCEEDED");
     bench.done(set(kind, "slow", 2, maximum(100, None))).await;
     bench.done(Mutation::CreateVolume(vol("m"), new)).await;
-    assert_eq!(bench.of("m").throughput_mibps(), Some(100.0));
+    assert_eq!(bench.find_volume("m").throughput_mibps(), Some(100.0));
     let refusal = bench
         .refused(set(kind, "slow", 3, maximum(300, None)))
         .await;
@@ -315,7 +315,7 @@ async fn a_qos_policy_is_a_maximum_and_with_manual_qos_what_is_given() {
         ..VolumeChange::default()
     };
     bench.done(Mutation::UpdateVolume(vol("m"), direct)).await;
-    assert_eq!(bench.of("m").assigned.qos, None);
+    assert_eq!(bench.find_volume("m").assigned.qos, None);
     assert_eq!(bench.limits("m"), (Some(250 * MIB), None));
 }
 
@@ -339,24 +339,34 @@ async fn a_snapshot_policy_is_the_volumes_schedules() {
         .done(assign(
             "a",
             Assign {
-                snapshot: named("s"),
+                snapshot: assign_policy("s"),
                 ..Assign::default()
             },
         ))
         .await;
     let kept = |bench: &Bench| {
-        let rules = crate::policy::of(&bench.of("a"));
+        let rules = crate::policy::volume_rules(&bench.find_volume("a"));
         rules
             .into_iter()
             .map(|(p, r)| (p, r.keep))
             .collect::<Vec<_>>()
     };
     assert_eq!(kept(&bench), [(Period::Hourly, 6)]);
-    assert!(bench.of("a").snapshot_runs.contains_key(&Period::Hourly));
+    assert!(
+        bench
+            .find_volume("a")
+            .snapshot_runs
+            .contains_key(&Period::Hourly)
+    );
     let more = body(vec![copies("5 * * * *", 8), copies("10 0 * * *", 2)]);
     bench.done(set(kind, "s", 1, more)).await;
     assert_eq!(kept(&bench), [(Period::Hourly, 8), (Period::Daily, 2)]);
-    assert!(bench.of("a").snapshot_runs.contains_key(&Period::Daily));
+    assert!(
+        bench
+            .find_volume("a")
+            .snapshot_runs
+            .contains_key(&Period::Daily)
+    );
     for (wrong, reason) in [
         (
             vec![copies("5 * * * *", 1), copies("6 * * * *", 1)],
@@ -384,13 +394,13 @@ async fn a_snapshot_policy_is_the_volumes_schedules() {
 #[tokio::test]
 async fn paths_are_taken_away_changed_and_given_back() {
     let mut bench = setting().await;
-    assert_eq!(bench.at("a"), ["/share-a"]);
+    assert_eq!(bench.served_paths("a"), ["/share-a"]);
     let path = |path: Option<&str>| Assign {
         path: Some(path.map(str::to_owned)),
         ..Assign::default()
     };
     bench.done(assign("a", path(None))).await;
-    assert_eq!(bench.at("a"), [""; 0]);
+    assert_eq!(bench.served_paths("a"), [""; 0]);
     // The path is still reserved for it.
     assert_eq!(
         bench
@@ -400,7 +410,7 @@ async fn paths_are_taken_away_changed_and_given_back() {
         "PATH_IN_USE"
     );
     bench.done(assign("a", path(Some("x/y")))).await;
-    assert_eq!(bench.at("a"), ["/x/y"]);
+    assert_eq!(bench.served_paths("a"), ["/x/y"]);
     for (taken, reason) in [
         ("x", "PATH_IN_USE"),
         ("x/y/z", "PATH_IN_USE"),
@@ -419,7 +429,7 @@ async fn paths_are_taken_away_changed_and_given_back() {
     bench.done(assign("b", path(Some("share-a")))).await;
     bench.restart(4).await;
     assert_eq!(
-        (bench.at("a"), bench.at("b")),
+        (bench.served_paths("a"), bench.served_paths("b")),
         (vec!["/x".to_owned()], vec!["/share-a".to_owned()])
     );
     let offline = |offline| Assign {
@@ -427,9 +437,9 @@ async fn paths_are_taken_away_changed_and_given_back() {
         ..Assign::default()
     };
     bench.done(assign("a", offline(true))).await;
-    assert_eq!(bench.at("a"), [""; 0]);
+    assert_eq!(bench.served_paths("a"), [""; 0]);
     bench.done(assign("a", offline(false))).await;
-    assert_eq!(bench.at("a"), ["/x"]);
+    assert_eq!(bench.served_paths("a"), ["/x"]);
 }
 
 #[tokio::test]
@@ -444,7 +454,7 @@ async fn a_renamed_volume_is_the_same_one() {
         ..new_volume("copy", "auto", 1024)
     };
     bench.done(Mutation::CreateVolume(vol("copy"), copy)).await;
-    let before = bench.of("a");
+    let before = bench.find_volume("a");
     let rename = |from: &str, to: &str| Mutation::RenameVolume {
         name: vol(from),
         to: to.to_owned(),
@@ -458,15 +468,15 @@ async fn a_renamed_volume_is_the_same_one() {
     bench.restart(5).await;
     let view = bench.control.view();
     assert!(view.volume(&vol("a")).is_none() && view.snapshot(&of("a")).is_none());
-    let after = bench.of("z");
+    let after = bench.find_volume("z");
     assert_eq!(
         (&after.key, after.id, after.number),
         (&before.key, before.id, before.number)
     );
-    assert_eq!(bench.at("z"), ["/share-a"]);
+    assert_eq!(bench.served_paths("z"), ["/share-a"]);
     assert_eq!(bench.limits("z"), (Some(64 * MIB), None));
     assert_eq!(view.snapshot(&of("z")).unwrap().state, State::Ready);
-    assert_eq!(bench.of("copy").clone_of, Some(of("z")));
+    assert_eq!(bench.find_volume("copy").clone_of, Some(of("z")));
     // It can be deleted, and the old name is free.
     bench.done(volume("a", "auto", 100)).await;
     bench

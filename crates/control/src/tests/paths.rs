@@ -4,7 +4,7 @@ use super::*;
 use crate::State;
 use weir_base::network::AddressBlock;
 
-fn instance_in(place: &Place, id: &str, share: &str) -> Mutation {
+fn instance_in(place: &LocationName, id: &str, share: &str) -> Mutation {
     let new = NewVolume {
         presentation: Presentation::of_tier("BASIC_HDD"),
         share_name: share.to_owned(),
@@ -29,7 +29,7 @@ fn exported(bench: &Bench, key: &str) -> Vec<String> {
     exports.find(|e| e.key == key).unwrap().paths.clone()
 }
 
-fn instance_paths(bench: &Bench, place: &Place, id: &str) -> Vec<String> {
+fn instance_paths(bench: &Bench, place: &LocationName, id: &str) -> Vec<String> {
     let view = bench.control.view();
     let instance = view.volume(&place.instance(id)).unwrap();
     assert_eq!(instance.state, State::Ready);
@@ -44,7 +44,7 @@ fn volume_paths(bench: &Bench, id: &str) -> Vec<String> {
 #[tokio::test]
 async fn an_instance_whose_clients_would_mount_another_volume_is_refused() {
     let mut bench = Bench::new().await;
-    let (here, there) = (place(), Place::new("p2", "europe-west3"));
+    let (here, there) = (place(), LocationName::new("p2", "europe-west3"));
     // The first volume of a new server has /vol1.
     let refusal = bench.refused(instance_in(&here, "one", "vol1")).await;
     assert_eq!(refusal.reason, "SHARE_NAME_TAKEN");
@@ -70,7 +70,7 @@ async fn an_instance_whose_clients_would_mount_another_volume_is_refused() {
     assert_eq!(instance_paths(&bench, &here, "five"), five);
 }
 
-fn delete(place: &Place, id: &str) -> Mutation {
+fn delete(place: &LocationName, id: &str) -> Mutation {
     Mutation::DeleteVolume {
         name: place.instance(id),
         force: false,
@@ -78,7 +78,7 @@ fn delete(place: &Place, id: &str) -> Mutation {
 }
 
 /// Returns where clients find an instance: its address and its path there.
-fn home(bench: &Bench, place: &Place, id: &str) -> Option<(String, String)> {
+fn home(bench: &Bench, place: &LocationName, id: &str) -> Option<(String, String)> {
     let key = bench
         .control
         .view()
@@ -96,7 +96,7 @@ async fn instances_have_addresses_of_their_own_and_may_all_have_the_usual_share(
     let mut bench = Bench::new().await;
     let addresses: AddressBlock = "10.9.0.0/30".parse().unwrap();
     bench.restart_with(2, Some(addresses)).await;
-    let (here, there) = (place(), Place::new("p2", "europe-west3"));
+    let (here, there) = (place(), LocationName::new("p2", "europe-west3"));
     bench.done(instance_in(&here, "one", "vol1")).await;
     bench.done(instance_in(&there, "one", "vol1")).await;
     let at = |address: &str| Some((address.to_owned(), "/vol1".to_owned()));

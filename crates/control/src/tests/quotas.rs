@@ -218,7 +218,7 @@ fn a_record_holds_the_most_rules() {
     };
     assert_eq!(subjects(&read), subjects(&quotas));
     assert_eq!(
-        &*read.of(QuotaSubject::User(u32::MAX)).unwrap().id,
+        &*read.find_rule(QuotaSubject::User(u32::MAX)).unwrap().id,
         "user-4294967295"
     );
 }

@@ -4,7 +4,7 @@
 use super::*;
 use crate::{
     Actor, ExportRule, NewSnapshot, Performance, PoolChange, Role, SecurityStyle, Share,
-    SmbSetting, SnapshotChange, State, Status, Tiered, VolumeChange,
+    SmbSetting, SnapshotChange, State, Status, TieredSettings, VolumeChange,
 };
 use Status::{
     Aborted, AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, PermissionDenied,
@@ -43,7 +43,7 @@ fn new_pool(change: impl FnOnce(&mut NewPool)) -> Mutation {
 
 fn instance(tier: &str, gb: u64, performance: Option<Performance>) -> Mutation {
     let new = NewVolume {
-        presentation: Presentation::Filestore(Tiered {
+        presentation: Presentation::Filestore(TieredSettings {
             tier: tier.into(),
             performance,
             address: None,
@@ -241,7 +241,7 @@ async fn every_rule_refuses_with_its_numbers() {
         (Mutation::UpdateVolume(inst("nope"), VolumeChange::default()), NotFound, "NOT_FOUND", &["instances/nope"]),
     ];
     let before = bench.control.view();
-    let engine = bench.node.all().len();
+    let engine = bench.node.list_volumes().len();
     for (mutation, status, reason, words) in table {
         let what = format!("{mutation:?}");
         let preview = bench.control.preview(&mutation, &Actor::local()).await;
@@ -257,7 +257,7 @@ async fn every_rule_refuses_with_its_numbers() {
         }
     }
     let after = bench.control.view();
-    assert_eq!(bench.node.all().len(), engine);
+    assert_eq!(bench.node.list_volumes().len(), engine);
     assert_eq!(after.generation, before.generation, "nothing was changed");
     assert!(after.operations.keys().eq(before.operations.keys()));
 }

@@ -5,8 +5,8 @@ use super::*;
 use crate::sim::identity;
 use crate::{NewSnapshot, Role, State};
 use weir_relations::manager::{Done, Preconditions, Side, Step, Verb};
-use weir_relations::model::{Copied, LastTransfer, MirrorState, Path, TransferKind};
-use weir_relations::retention::Held;
+use weir_relations::model::{CopiedSnapshot, LastTransfer, MirrorState, Path, TransferKind};
+use weir_relations::retention::LabelledSnapshot;
 
 fn path(volume: &str) -> Path {
     Path::local("p1", volume)
@@ -17,7 +17,7 @@ fn preconditions(unique: u128) -> Preconditions {
         Ok(Side {
             size: None,
             data_protection,
-            snapshots: vec![Held {
+            snapshots: vec![LabelledSnapshot {
                 name: "base".to_owned(),
                 id: identity(1, 1),
                 label: None,
@@ -142,7 +142,7 @@ pub async fn relationships_are_rows(bench: &mut Bench) {
         relationship: entry.uuid.clone(),
         transfer: entry.pending.as_ref().unwrap().uuid.clone(),
         outcome: Ok(Done {
-            newest: Some(Copied {
+            newest: Some(CopiedSnapshot {
                 name: "base".to_owned(),
                 taken: 1,
                 id: engine.identity,
@@ -170,7 +170,7 @@ pub async fn relationships_are_rows(bench: &mut Bench) {
         destination: path("dst"),
         newest: engine.identity,
     };
-    bench.control.settle(&[ended, served]).await.unwrap();
+    bench.control.record_steps(&[ended, served]).await.unwrap();
     let before = bench.control.view().relations.clone();
     let now = before.entry(&path("dst")).unwrap();
     assert_eq!(
@@ -240,7 +240,7 @@ pub async fn relationships_are_rows(bench: &mut Bench) {
     let uuid = entry.uuid.clone();
     bench
         .control
-        .settle(&[Step::Forgotten(uuid)])
+        .record_steps(&[Step::Forgotten(uuid)])
         .await
         .unwrap();
     bench.restart(3).await;
@@ -284,7 +284,7 @@ async fn a_destination_is_made_in_one_operation() {
         };
         bench.done(Mutation::CreateVolume(vol(id), new)).await;
         let key = bench.control.view().volume(&vol(id)).unwrap().key.clone();
-        assert_eq!(bench.node.all()[&*key].protection, protection);
+        assert_eq!(bench.node.list_volumes()[&*key].protection, protection);
     }
 }
 
@@ -316,13 +316,13 @@ async fn a_revert_and_a_transfer_keep_out_of_each_others_way() {
             throttle: None,
         })
     };
-    let copied = Copied {
+    let copied = CopiedSnapshot {
         name: "old".to_owned(),
         taken: 1,
         id: identity(1, 1),
     };
     let uuid = entry().uuid.clone();
-    let settle = |step| async { bench.control.settle(&[step]).await.unwrap() };
+    let settle = |step| async { bench.control.record_steps(&[step]).await.unwrap() };
     settle(Step::Snapshot(uuid.clone(), copied)).await;
     let revert = || Mutation::RevertVolume {
         name: vol("src"),

@@ -16,7 +16,7 @@ use weir_base::{Clock, ManualClock, Rng, Time};
 const START: i64 = 1_795_318_200;
 const HOUR: u64 = 3600;
 
-struct Timed {
+struct ScheduleBench {
     control: Arc<Control>,
     node: SimBackend,
     clock: Arc<ManualClock>,
@@ -25,8 +25,8 @@ struct Timed {
     starts: u64,
 }
 
-impl Timed {
-    async fn new() -> Timed {
+impl ScheduleBench {
+    async fn new() -> ScheduleBench {
         let folder = tempfile::tempdir().unwrap();
         let url = url_in(folder.path());
         let node = SimBackend::new();
@@ -35,7 +35,7 @@ impl Timed {
             nanos: 0,
         }));
         let control = start(&url, &node, &clock, 1).await;
-        let timed = Timed {
+        let timed = ScheduleBench {
             control,
             node,
             clock,
@@ -93,7 +93,7 @@ impl Timed {
     fn names(&self, id: &str) -> Vec<String> {
         let view = self.control.view();
         let volume = view.volume(&vol(id)).unwrap();
-        let there = self.node.all()[&*volume.key].snapshots.clone();
+        let there = self.node.list_volumes()[&*volume.key].snapshots.clone();
         let names: Vec<String> = there.into_iter().map(|s| s.name).collect();
         let mut sorted = names.clone();
         sorted.sort();
@@ -116,7 +116,7 @@ async fn start(url: &str, node: &SimBackend, clock: &Arc<ManualClock>, seed: u64
         rng: Arc::new(SeededRng::new(seed)),
         device_bytes: 100 << 30,
         copy: None,
-        first_place: crate::Place::local(),
+        first_place: crate::LocationName::local(),
     })
     .await
     .unwrap()
@@ -128,7 +128,7 @@ fn hourly(keep: u32, minute: u32) -> Value {
 
 #[tokio::test]
 async fn an_hourly_schedule() {
-    let mut timed = Timed::new().await;
+    let mut timed = ScheduleBench::new().await;
     timed.volume("v", hourly(3, 5)).await;
     timed.pass(34 * 60).await;
     assert!(timed.names("v").is_empty(), "04:04");
@@ -143,7 +143,10 @@ async fn an_hourly_schedule() {
             .unwrap();
         assert_eq!(snapshot.labels[SNAPMIRROR_LABEL], "hourly");
         let key = view.volume(&vol("v")).unwrap().key.clone();
-        assert_eq!(timed.node.all()[&*key].snapshots[0].label, "hourly");
+        assert_eq!(
+            timed.node.list_volumes()[&*key].snapshots[0].label,
+            "hourly"
+        );
         let operations = view.operations.values();
         assert_eq!(
             operations
@@ -211,7 +214,7 @@ async fn an_hourly_schedule() {
 
 #[tokio::test]
 async fn what_people_do_to_a_schedules_snapshots() {
-    let timed = Timed::new().await;
+    let timed = ScheduleBench::new().await;
     timed.volume("v", hourly(2, 0)).await;
     let snapshot = |id: &str| vol("v").snapshot(id);
     timed
@@ -307,7 +310,7 @@ async fn what_people_do_to_a_schedules_snapshots() {
 
 #[tokio::test]
 async fn a_clock_that_is_set_back_and_forth() {
-    let timed = Timed::new().await;
+    let timed = ScheduleBench::new().await;
     timed.volume("v", hourly(100, 5)).await;
     timed.set(START + 35 * 60).await;
     assert_eq!(timed.names("v"), ["hourly.2026-11-22_0405"]);
@@ -415,7 +418,7 @@ fn policy(keep: &BTreeMap<Period, usize>) -> Value {
 
 async fn as_the_model(seed: u64) {
     let rng = SeededRng::new(seed);
-    let mut timed = Timed::new().await;
+    let mut timed = ScheduleBench::new().await;
     let mut model = Model::default();
     let mut now = START;
     timed.volume("v", json!({"enabled": false})).await;
@@ -484,7 +487,7 @@ async fn schedules_do_what_the_model_does() {
 
 #[tokio::test]
 async fn many_volumes_at_once() {
-    let timed = Timed::new().await;
+    let timed = ScheduleBench::new().await;
     for n in 0..100 {
         timed.volume(&format!("v{n}"), hourly(1, 0)).await;
     }
@@ -502,10 +505,10 @@ async fn many_volumes_at_once() {
 
 const DAY: u64 = 24 * HOUR;
 
-impl Timed {
+impl ScheduleBench {
     /// Makes the vault `safe`, the policy `often`, and the volume `v` with both.
-    async fn backups() -> Timed {
-        let timed = Timed::new().await;
+    async fn backups() -> ScheduleBench {
+        let timed = ScheduleBench::new().await;
         timed.node.set_facts(crate::backend::Facts {
             backups: true,
             ..Default::default()
@@ -576,7 +579,7 @@ fn ready(ids: &[&str]) -> Vec<(String, State)> {
 
 #[tokio::test]
 async fn backups_are_made_and_deleted_by_their_policy() {
-    let mut timed = Timed::backups().await;
+    let mut timed = ScheduleBench::backups().await;
     assert_eq!(timed.back_up(3600).await, []);
     // Monday.
     let monday = ready(&["daily-2026-11-23-0330", "weekly-2026-11-23-0330"]);
@@ -630,7 +633,7 @@ async fn backups_are_made_and_deleted_by_their_policy() {
 
 #[tokio::test]
 async fn backup_policies_in_use_and_bad_ones_are_refused() {
-    let timed = Timed::backups().await;
+    let timed = ScheduleBench::backups().await;
     let refused = async |mutation: Mutation| {
         let result = timed.control.submit(mutation, &Actor::local()).await;
         result.unwrap_err().reason

@@ -13,7 +13,7 @@ use crate::model::{
     ActiveDirectory, Backup, BackupPolicy, BackupVault, Operation, Pool, Resource, Snapshot, Volume,
 };
 use crate::name::{
-    BackupName, FILESTORE_VAULT, Name, Place, SnapshotName, Surface, Target, VolumeName,
+    BackupName, FILESTORE_VAULT, LocationName, Name, SnapshotName, Surface, Target, VolumeName,
 };
 use crate::named::{self, NamedPolicy, PolicyName};
 use rpds::RedBlackTreeMapSync;
@@ -84,7 +84,7 @@ pub struct Within<'a> {
 
 impl<'a> Within<'a> {
     /// Returns all of a place.
-    pub fn place(place: &'a Place) -> Within<'a> {
+    pub fn place(place: &'a LocationName) -> Within<'a> {
         Within {
             project: &place.project,
             location: &place.location,
@@ -112,10 +112,10 @@ fn part_of<'v, K: Ord, V, F, G>(
 ) -> impl Iterator<Item = &'v Arc<V>> + use<'v, K, V, F, G>
 where
     F: Fn(Name) -> K,
-    G: Fn(&K, &Place, bool) -> bool,
+    G: Fn(&K, &LocationName, bool) -> bool,
 {
     let all = part.location == "-";
-    let first = Place::new(part.project, if all { "" } else { part.location }).name("");
+    let first = LocationName::new(part.project, if all { "" } else { part.location }).name("");
     let place = first.place.clone();
     let from = match part.after {
         Some(after) if *after >= first => Bound::Excluded(key(after.clone())),
@@ -126,11 +126,11 @@ where
         .map(|(_, value)| value)
 }
 
-fn is_in(of: &Place, place: &Place, all: bool) -> bool {
+fn is_in(of: &LocationName, place: &LocationName, all: bool) -> bool {
     of.project == place.project && (all || of.location == place.location)
 }
 
-fn named_in(name: &Name, place: &Place, all: bool) -> bool {
+fn named_in(name: &Name, place: &LocationName, all: bool) -> bool {
     is_in(&name.place, place, all)
 }
 
@@ -251,8 +251,9 @@ impl View {
     /// Returns the backups of instances, in the order of their names.
     pub fn instance_backups(&self, part: &Within<'_>) -> impl Iterator<Item = &Arc<Backup>> {
         let key = |name: Name| BackupName::of_instance(&name.place, &name.id);
-        let within =
-            |name: &BackupName, place: &Place, all: bool| is_in(&name.vault.place, place, all);
+        let within = |name: &BackupName, place: &LocationName, all: bool| {
+            is_in(&name.vault.place, place, all)
+        };
         part_of(&self.backups, part, key, within)
             .filter(|backup| backup.name.surface() == Surface::Filestore)
     }
@@ -350,8 +351,8 @@ impl View {
         surface: Surface,
         part: &Within<'_>,
     ) -> impl Iterator<Item = &Arc<Volume>> {
-        let key = move |name: Name| name.place.of(surface, &name.id);
-        let within = move |name: &VolumeName, place: &Place, all: bool| {
+        let key = move |name: Name| name.place.volume_name(surface, &name.id);
+        let within = move |name: &VolumeName, place: &LocationName, all: bool| {
             name.surface == surface && is_in(&name.place, place, all)
         };
         part_of(&self.volumes, part, key, within)
@@ -394,7 +395,7 @@ impl View {
 
     /// Returns all volumes of a surface in all places, in the order of their names.
     pub fn every_volume(&self, surface: Surface) -> impl Iterator<Item = &Arc<Volume>> {
-        let first = Place::new("", "").of(surface, "");
+        let first = LocationName::new("", "").volume_name(surface, "");
         self.volumes
             .range((Bound::Included(first), Bound::Unbounded))
             .map(|(_, volume)| volume)
@@ -423,7 +424,7 @@ impl View {
             .range((Bound::Included(first), Bound::Unbounded))
             .take_while(move |([of, name, _], ())| *of == project && *name == id)
             .filter_map(|([project, id, location], ())| {
-                self.volume(&Place::new(project, location).volume(id))
+                self.volume(&LocationName::new(project, location).volume(id))
             })
     }
 

@@ -38,7 +38,7 @@ impl Controller {
 
     fn entry(&self, volume: &Value) -> Value {
         json!({
-            "volume": self.shown(volume),
+            "volume": self.render_volume(volume),
             "status": {"volumeCondition": condition(volume)},
         })
     }
@@ -82,7 +82,7 @@ impl Controller {
         let modes: Vec<Value> = request
             .volume_capabilities
             .iter()
-            .map(Capability::shown)
+            .map(Capability::to_json)
             .collect();
         Ok(json!({"confirmed": {
             "volumeContext": request.volume_context,

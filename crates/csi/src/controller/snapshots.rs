@@ -15,7 +15,7 @@ fn clone_snapshot(clone: &str) -> String {
 }
 
 /// Returns a snapshot as CSI has it. A volume made of it needs the capacity of its volume.
-fn shown(snapshot: &Value, volume: &Value) -> Value {
+fn render_snapshot(snapshot: &Value, volume: &Value) -> Value {
     let id = SnapshotId::of_resource(text(snapshot, "name"));
     json!({
         "snapshotId": id.as_ref().map(SnapshotId::to_string).unwrap_or_default(),
@@ -67,7 +67,7 @@ impl Controller {
         let there = self.api.get(&name)?;
         let there = there
             .ok_or_else(|| Status::new(Code::Aborted, "the snapshot was deleted meanwhile"))?;
-        Ok(json!({"snapshot": shown(&there, &source)}))
+        Ok(json!({"snapshot": render_snapshot(&there, &source)}))
     }
 
     /// Checks that no other volume has a snapshot of this name: CSI's names are the plugin's.
@@ -132,7 +132,7 @@ impl Controller {
         let Some(there) = self.api.get(&self.snapshot_name(&id))? else {
             return Ok(None);
         };
-        Ok(Some(shown(&there, &self.volume(&id.volume)?)))
+        Ok(Some(render_snapshot(&there, &self.volume(&id.volume)?)))
     }
 
     pub(super) fn list_snapshots(&self, request: Value) -> Outcome<Value> {
@@ -159,7 +159,7 @@ impl Controller {
                 };
                 let own = snapshots.iter().filter(|s| has_label(s, DRIVER, WEIR));
                 all.extend(own.map(|s| {
-                    let shown = shown(s, &volume);
+                    let shown = render_snapshot(s, &volume);
                     (text(&shown, "snapshotId").to_owned(), shown)
                 }));
             }

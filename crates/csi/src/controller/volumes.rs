@@ -52,7 +52,7 @@ impl Content {
         }
     }
 
-    fn shown(&self) -> Value {
+    fn to_json(&self) -> Value {
         match self {
             Content::Snapshot(of) => json!({"snapshot": {"snapshotId": of.to_string()}}),
             Content::Volume(of) => json!({"volume": {"volumeId": of.to_string()}}),
@@ -263,9 +263,9 @@ impl Controller {
         }
         match text(there, "state") {
             "READY" => {
-                let mut volume = self.shown(there);
+                let mut volume = self.render_volume(there);
                 if let (Some(of), Some(volume)) = (content, volume.as_object_mut()) {
-                    volume.insert("contentSource".to_owned(), of.shown());
+                    volume.insert("contentSource".to_owned(), of.to_json());
                 }
                 Ok(json!({"volume": volume}))
             }
@@ -285,7 +285,7 @@ impl Controller {
     }
 
     /// Returns a volume as CSI has it.
-    pub(super) fn shown(&self, volume: &Value) -> Value {
+    pub(super) fn render_volume(&self, volume: &Value) -> Value {
         let id = VolumeId::of_resource(text(volume, "name"));
         let location = id.as_ref().map_or("", |id| &id.location);
         json!({

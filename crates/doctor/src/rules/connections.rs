@@ -103,7 +103,7 @@ pub fn asked(facts: &Facts, line: &Mount) -> Option<Finding> {
     let asked = line.number("nconnect");
     if !facts.kernel.has_nconnect() {
         // Such a kernel refuses the option, and with it the mount.
-        return line.has("nconnect").then(|| {
+        return line.has_option("nconnect").then(|| {
             on(
                 "nconnect",
                 Severity::Slow,

@@ -9,7 +9,7 @@
 use super::slots::{connection_fix, session_fix};
 use crate::facts::Facts;
 use crate::finding::{Edit, Finding, Fix, Severity};
-use crate::settings::{Place, Setting};
+use crate::settings::{FileVisibility, Setting};
 
 /// Parameters of the modules as the kernel knows them.
 const KNOWN: &[(&str, &[&str])] = &[
@@ -145,7 +145,7 @@ pub fn names(facts: &Facts) -> Vec<Finding> {
                 });
                 // Only where it is read does the line itself become right; elsewhere `places` takes
                 // it out.
-                if setting.place == Place::Read {
+                if setting.place == FileVisibility::Read {
                     let (file, line) = (setting.file.clone(), setting.line);
                     fix.edits.insert(0, Edit::Unquote { file, line });
                 }
@@ -165,7 +165,7 @@ pub fn names(facts: &Facts) -> Vec<Finding> {
 pub fn places(facts: &Facts) -> Vec<Finding> {
     let mut all = Vec::new();
     let unread = facts.sysctl.iter().chain(&facts.modules);
-    for setting in unread.filter(|s| s.place != Place::Read && ours(s) && !unknown(s)) {
+    for setting in unread.filter(|s| s.place != FileVisibility::Read && ours(s) && !unknown(s)) {
         let reader = match setting.file.starts_with("/etc/sysctl") {
             true => "sysctl",
             false => "modprobe",
@@ -193,7 +193,7 @@ pub fn places(facts: &Facts) -> Vec<Finding> {
             false => fix.edits.insert(0, take_out(setting)),
         }
         let (seen, why) = match setting.place {
-            Place::Nowhere => (
+            FileVisibility::Nowhere => (
                 format!(
                     "{} is set in a place that modprobe does not read",
                     setting.name

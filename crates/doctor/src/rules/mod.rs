@@ -54,7 +54,7 @@ const RULES: &[Rule] = &[
 ];
 
 /// Returns all findings, the gravest first.
-pub fn all(facts: &Facts) -> Vec<Finding> {
+pub fn collect_findings(facts: &Facts) -> Vec<Finding> {
     let mut all: Vec<Finding> = OPTION_RULES
         .iter()
         .flat_map(|rule| facts.mounts.iter().filter_map(|mount| rule(facts, mount)))

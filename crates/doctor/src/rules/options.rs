@@ -10,7 +10,9 @@ fn is_nfs(mount: &Mount) -> bool {
 
 /// `soft`: an operation that timed out fails, and buffered writes are lost.
 pub fn soft(_: &Facts, mount: &Mount) -> Option<Finding> {
-    let risky = is_nfs(mount) && (mount.has("soft") || mount.has("softerr")) && !mount.has("ro");
+    let risky = is_nfs(mount)
+        && (mount.has_option("soft") || mount.has_option("softerr"))
+        && !mount.has_option("ro");
     risky.then(|| {
         let timeo = mount.number("timeo").unwrap_or(600) as f64 / 10.0;
         let seconds = timeo * (mount.number("retrans").unwrap_or(2) + 1) as f64;
@@ -28,7 +30,7 @@ pub fn soft(_: &Facts, mount: &Mount) -> Option<Finding> {
 
 /// `sync`: each write is a round trip and a write to the server's disk.
 pub fn synchronous(_: &Facts, mount: &Mount) -> Option<Finding> {
-    (is_nfs(mount) && mount.has("sync")).then(|| {
+    (is_nfs(mount) && mount.has_option("sync")).then(|| {
         on(
             "sync",
             Severity::Slow,
@@ -43,7 +45,7 @@ pub fn synchronous(_: &Facts, mount: &Mount) -> Option<Finding> {
 
 /// `noac`, `actimeo=0`: each question about a file goes to the server.
 pub fn uncached(_: &Facts, mount: &Mount) -> Option<Finding> {
-    let none = mount.has("noac")
+    let none = mount.has_option("noac")
         || ["acregmin", "acregmax", "acdirmin", "acdirmax"]
             .iter()
             .all(|o| mount.number(o) == Some(0));
@@ -84,7 +86,7 @@ pub fn datagrams(_: &Facts, mount: &Mount) -> Option<Finding> {
 /// machine's files say, and a mount without `nolock` of a server without a lock service fails every
 /// lock: advice, and no change.
 pub fn local_locks(_: &Facts, mount: &Mount) -> Option<Finding> {
-    let local = mount.has("nolock")
+    let local = mount.has_option("nolock")
         || mount
             .options
             .get("local_lock")

@@ -9,7 +9,7 @@ const MULTICHANNEL: (u32, u32) = (5, 8);
 
 /// One connection where several are possible.
 pub fn channels(facts: &Facts, mount: &Mount) -> Option<Finding> {
-    let one = !mount.has("multichannel") && mount.number("max_channels").unwrap_or(1) < 2;
+    let one = !mount.has_option("multichannel") && mount.number("max_channels").unwrap_or(1) < 2;
     if mount.protocol != Protocol::Smb || !one {
         return None;
     }

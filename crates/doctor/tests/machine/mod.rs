@@ -122,7 +122,7 @@ impl Machine {
                 // ostree and configuration managers keep it elsewhere; without a newline at its
                 // end.
                 machine.file("etc/static/fstab", "UUID=2 / xfs defaults 0 0");
-                std::fs::remove_file(machine.at("etc/fstab")).unwrap();
+                std::fs::remove_file(machine.resolve_path("etc/fstab")).unwrap();
                 machine.link("etc/fstab", "/etc/static/fstab");
                 machine.file("usr/libexec/nfsrahead", "");
             }
@@ -130,7 +130,7 @@ impl Machine {
         machine
     }
 
-    pub fn at(&self, path: &str) -> PathBuf {
+    pub fn resolve_path(&self, path: &str) -> PathBuf {
         self.folder.path().join(path)
     }
 
@@ -139,13 +139,13 @@ impl Machine {
     }
 
     pub fn file(&self, path: &str, text: &str) {
-        std::fs::create_dir_all(self.at(path).parent().unwrap()).unwrap();
-        std::fs::write(self.at(path), text).unwrap();
+        std::fs::create_dir_all(self.resolve_path(path).parent().unwrap()).unwrap();
+        std::fs::write(self.resolve_path(path), text).unwrap();
     }
 
     pub fn append(&self, path: &str, text: &str) {
         let real = self.source().real(path);
-        let before = std::fs::read_to_string(self.at(&real)).unwrap_or_default();
+        let before = std::fs::read_to_string(self.resolve_path(&real)).unwrap_or_default();
         let gap = if before.is_empty() || before.ends_with('\n') {
             ""
         } else {
@@ -155,13 +155,13 @@ impl Machine {
     }
 
     pub fn link(&self, path: &str, to: &str) {
-        std::fs::create_dir_all(self.at(path).parent().unwrap()).unwrap();
-        symlink(to, self.at(path)).unwrap();
+        std::fs::create_dir_all(self.resolve_path(path).parent().unwrap()).unwrap();
+        symlink(to, self.resolve_path(path)).unwrap();
     }
 
     /// Runs commands of root's with all paths in the tree; each has to succeed.
     pub fn run(&self, commands: &[String]) {
-        let bin = self.at("bin");
+        let bin = self.resolve_path("bin");
         std::fs::create_dir_all(&bin).unwrap();
         let kernel = Path::new(env!("CARGO_MANIFEST_DIR"))
             .parent()
@@ -220,7 +220,7 @@ impl Machine {
     /// left out.
     pub fn configuration(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
-        let mut folders = vec![self.at("etc"), self.at("usr")];
+        let mut folders = vec![self.resolve_path("etc"), self.resolve_path("usr")];
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(folder).unwrap() {
                 let path = entry.unwrap().path();

@@ -31,7 +31,7 @@ use weir_base::invariant;
 use weir_base::limits::net as limits;
 use weir_vfs::Transport;
 
-use super::{Backend, Conn, Room, kernel_tls};
+use super::{Backend, Conn, MemoryLevel, kernel_tls};
 
 /// Layer between the socket and the messages.
 #[derive(Default)]
@@ -247,7 +247,7 @@ impl<B: Backend> Conn<B> {
         &mut self,
         cx: &mut Context<'_>,
         only_begun: bool,
-        room: Room,
+        room: MemoryLevel,
     ) -> Poll<io::Result<()>> {
         let Layer::Tls(session) = &mut self.layer else {
             // Waits for the socket to take the reply.
@@ -267,8 +267,10 @@ impl<B: Backend> Conn<B> {
         // arrives, and the rest of a record.
         let most = match () {
             () if only_begun => self.inbox.spare().len() + self.inbox.skips(),
-            () if room == Room::Scant => limits::SCANT_READ,
-            () if room != Room::Ample || self.backend.under_pressure() => limits::CROWDED_READ,
+            () if room == MemoryLevel::Scant => limits::SCANT_READ,
+            () if room != MemoryLevel::Ample || self.backend.under_pressure() => {
+                limits::CROWDED_READ
+            }
             () => buffer.len(),
         };
         let most = match session.tls.is_handshaking() {

@@ -1,14 +1,14 @@
 //! Table of established contexts, by handle.
 
 use super::IDLE;
-use super::window::{Seen, Window};
+use super::window::{Window, WindowOutcome};
 use crate::rpc;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use weir_auth::gss::{Established, Protection};
+use weir_auth::gss::{Protection, SecurityContext};
 use weir_base::{Budget, Clock, Reservation, Rng, SipKey};
 
 /// Number of bytes of a handle. A handle without the keys of its context reveals only that the
@@ -39,7 +39,7 @@ impl Context {
     }
 
     /// Registers the sequence number of a call.
-    pub(super) fn see(&self, number: u32, now: Duration) -> Seen {
+    pub(super) fn see(&self, number: u32, now: Duration) -> WindowOutcome {
         // Written once a second, not at each call.
         if self.used.load(Ordering::Relaxed) != now.as_secs() {
             self.used.store(now.as_secs(), Ordering::Relaxed);
@@ -79,12 +79,12 @@ impl Contexts {
         self.table.read().len()
     }
 
-    pub(super) fn now(&self) -> Duration {
+    pub(super) fn current_time(&self) -> Duration {
         self.clock.monotonic()
     }
 
     /// Adds a context; `None` if there is no room even after others were removed.
-    pub(super) fn add(&self, made: Established) -> Option<([u8; HANDLE], Arc<Context>)> {
+    pub(super) fn add(&self, made: SecurityContext) -> Option<([u8; HANDLE], Arc<Context>)> {
         // Never 0.
         let name = self.names.hash(made.peer.principal.as_bytes()).max(1);
         let credential = rpc::established(&made.peer.identity, name).into_boxed_slice();
@@ -93,7 +93,7 @@ impl Contexts {
         while memory.is_none() && self.remove_oldest() {
             memory = self.budget.try_reserve(bytes);
         }
-        let now = self.now();
+        let now = self.current_time();
         let context = Arc::new(Context {
             credential,
             protections: made.protections.into(),
@@ -112,7 +112,7 @@ impl Contexts {
 
     pub(super) fn get(&self, handle: &[u8]) -> Option<Arc<Context>> {
         let context = self.table.read().get(handle).map(Arc::clone)?;
-        (self.now() < context.ends).then_some(context)
+        (self.current_time() < context.ends).then_some(context)
     }
 
     pub(super) fn remove(&self, handle: &[u8]) {
@@ -129,7 +129,7 @@ impl Contexts {
     }
 
     pub(super) fn tick(&self) {
-        let now = self.now();
+        let now = self.current_time();
         let over = |c: &Context| {
             let used = Duration::from_secs(c.used.load(Ordering::Relaxed));
             now >= c.ends || now.saturating_sub(used) > IDLE

@@ -3,7 +3,7 @@
 //!
 //! **Place.** In front of the service. A call under a security context is verified and decrypted,
 //! and is an ordinary one then. Its credential has a flavour of our own in place of the sealed one
-//! ([`crate::rpc::message`], `AUTH_KRB5` and after). The reply is sealed on its way out. So
+//! ([`mod@crate::rpc::message`], `AUTH_KRB5` and after). The reply is sealed on its way out. So
 //! programs, suspended calls and the cache of replies for retransmissions need not know of
 //! RPCSEC_GSS, and calls without it pay one comparison. A call off the wire that already has such a
 //! flavour is refused.
@@ -29,7 +29,7 @@
 //! under Kerberos' common types of keys are protected without the system's library
 //! ([`weir_auth::krb5`]), by any number of threads at once. A mechanism that needs exclusive use of
 //! a context for each message may supply several copies of it
-//! ([`weir_auth::gss::Established::protections`]); a connection always uses the same one.
+//! ([`weir_auth::gss::SecurityContext::protections`]); a connection always uses the same one.
 
 // An outcome is returned by value once per refused call, and boxing it would allocate.
 #![allow(clippy::result_large_err)]
@@ -48,7 +48,9 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use weir_auth::gss::{Accepted, Acceptor, ESTABLISHING, MAX_TOKEN, Protection, Unwrapped};
+use weir_auth::gss::{
+    AcceptOutcome, Acceptor, ESTABLISHING, MAX_TOKEN, Protection, UnwrappedMessage,
+};
 use weir_base::limits::net::MAX_CALL_HEADER;
 use weir_base::{Budget, Clock, Rng};
 use weir_vfs::Flavour;
@@ -109,7 +111,7 @@ impl Gss {
         conn: u64,
         call: &Call<'a>,
         record: &[u8],
-    ) -> Result<Opened<'a>, Outcome> {
+    ) -> Result<AuthenticatedCall<'a>, Outcome> {
         let Some(credential) = Credential::decode(call.cred) else {
             return Err(refuse(call.xid, AuthStat::BadCred));
         };
@@ -149,8 +151,8 @@ impl Gss {
         }))
     }
 
-    fn established(&self, xid: u32, accepted: Accepted) -> Outcome {
-        let Accepted {
+    fn established(&self, xid: u32, accepted: AcceptOutcome) -> Outcome {
+        let AcceptOutcome {
             mut major,
             minor,
             token,
@@ -182,7 +184,7 @@ impl Gss {
         conn: u64,
         (call, record): (&Call<'a>, &[u8]),
         credential: &Credential<'_>,
-    ) -> Result<Opened<'a>, Outcome> {
+    ) -> Result<AuthenticatedCall<'a>, Outcome> {
         let refuse = |why| Err(refuse(call.xid, why));
         let Some(context) = self.contexts.get(credential.handle) else {
             return refuse(AuthStat::GssCred);
@@ -198,12 +200,12 @@ impl Gss {
             return refuse(AuthStat::GssCtx);
         }
         // Only after the verifier has been checked, so that nobody else moves the window.
-        match context.see(credential.sequence, self.contexts.now()) {
-            window::Seen::New => {}
+        match context.see(credential.sequence, self.contexts.current_time()) {
+            window::WindowOutcome::New => {}
             // RFC 2203 §5.3.3.1: a replay is discarded without a word.
-            window::Seen::Again => return Err(Outcome::Drop),
+            window::WindowOutcome::Again => return Err(Outcome::Drop),
             // Without an error the client would wait for a minute; it sends again at once.
-            window::Seen::Below => {
+            window::WindowOutcome::Below => {
                 return Err(Outcome::Close("a call below the window of its context"));
             }
         }
@@ -220,14 +222,14 @@ impl Gss {
             return Err(seal.outcome(Outcome::Reply(ReplyBuf::whole(out, None), None)));
         }
         match seal.open(call.args) {
-            Some(args) => Ok(Opened { seal, args }),
+            Some(args) => Ok(AuthenticatedCall { seal, args }),
             None => Err(refuse_call(call.xid, Refusal::GarbageArgs)),
         }
     }
 }
 
 /// A call whose caller is established.
-pub(crate) struct Opened<'a> {
+pub(crate) struct AuthenticatedCall<'a> {
     /// Seals the reply.
     pub(crate) seal: Seal,
     args: Args<'a>,
@@ -238,19 +240,19 @@ enum Args<'a> {
     /// A part of the record that arrived.
     Arrived(&'a [u8]),
     /// A decrypted message, which begins with the call's number.
-    Decrypted(Unwrapped),
+    Decrypted(UnwrappedMessage),
 }
 
 /// Length in bytes of a call's number in front of its arguments (RFC 2203 §5.3.2.2).
 const NUMBER: usize = 4;
 
-impl Opened<'_> {
+impl AuthenticatedCall<'_> {
     /// Returns the call as if its caller had been established otherwise; `call` is the one that
     /// arrived.
     pub(crate) fn call<'b>(&'b self, call: &Call<'_>) -> Call<'b> {
         let args = match &self.args {
             Args::Arrived(args) => args,
-            Args::Decrypted(Unwrapped { bytes, message }) => bytes
+            Args::Decrypted(UnwrappedMessage { bytes, message }) => bytes
                 .get(message.start + NUMBER..message.end)
                 .unwrap_or_default(),
         };

@@ -24,7 +24,7 @@ const WORDS: usize = SIZE as usize / 64;
 
 /// Result of checking a number against the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum WindowOutcome {
     /// New; marked as seen.
     New,
     /// Seen before.
@@ -50,7 +50,7 @@ impl Default for Window {
 
 impl Window {
     /// Registers the sequence number of a call.
-    pub fn see(&mut self, number: u32) -> Seen {
+    pub fn see(&mut self, number: u32) -> WindowOutcome {
         if number > self.highest {
             let steps = number - self.highest;
             if steps >= SIZE {
@@ -70,12 +70,12 @@ impl Window {
             }
             self.highest = number;
         } else if self.highest - number >= SIZE {
-            return Seen::Below;
+            return WindowOutcome::Below;
         } else if self.bits[word(number)] & bit(number) != 0 {
-            return Seen::Again;
+            return WindowOutcome::Again;
         }
         self.bits[word(number)] |= bit(number);
-        Seen::New
+        WindowOutcome::New
     }
 }
 
@@ -101,14 +101,14 @@ mod tests {
         for connection in 0..connections {
             for call in 0..each {
                 let number = 1 + call * connections + connection;
-                assert_eq!(window.see(number), Seen::New, "{number}");
+                assert_eq!(window.see(number), WindowOutcome::New, "{number}");
             }
         }
         for number in 1..=connections * each {
-            assert_eq!(window.see(number), Seen::Again, "{number}");
+            assert_eq!(window.see(number), WindowOutcome::Again, "{number}");
         }
-        assert_eq!(window.see(SIZE + 1), Seen::New);
-        assert_eq!(window.see(1), Seen::Below);
+        assert_eq!(window.see(SIZE + 1), WindowOutcome::New);
+        assert_eq!(window.see(1), WindowOutcome::Below);
     }
 
     proptest! {
@@ -119,11 +119,11 @@ mod tests {
             for (base, back) in numbers {
                 let number = base.saturating_sub(back);
                 let expected = if number + SIZE <= highest {
-                    Seen::Below
+                    WindowOutcome::Below
                 } else if seen.insert(number) {
-                    Seen::New
+                    WindowOutcome::New
                 } else {
-                    Seen::Again
+                    WindowOutcome::Again
                 };
                 highest = highest.max(number);
                 prop_assert_eq!(window.see(number), expected);

@@ -18,7 +18,7 @@ use weir_base::limits::protocol::{
 };
 use weir_base::{Budget, Lsn, Reservation};
 use weir_vfs::claims::Client;
-use weir_vfs::grace::{Bound, Claimant, FileKey, Had, Kinds, RecordId, Records};
+use weir_vfs::grace::{Claimant, FileKey, Had, Kinds, PossibleClaims, RecordId, Records};
 use weir_vfs::volume::{self, FsError};
 use weir_vfs::{FileId, OpResult, Stop};
 
@@ -47,7 +47,7 @@ struct Host {
 }
 
 /// A host that held locks when the server stopped.
-struct Recovering {
+struct RecoveringHost {
     locals: Locals,
     shares: bool,
     /// True if it held claims in listed files only.
@@ -73,7 +73,7 @@ pub(crate) struct Hosts {
     memory: Option<Reservation>,
     monitors: Vec<(Monitor, RecordId)>,
     /// Hosts that have not come back since the restart, by address and name.
-    recovering: BTreeMap<(IpAddr, Arc<[u8]>), Recovering>,
+    recovering: BTreeMap<(IpAddr, Arc<[u8]>), RecoveringHost>,
     /// Claims of hosts in listed files when the server stopped, by address.
     files: BTreeMap<IpAddr, Had>,
     /// Records of `files`.
@@ -131,7 +131,7 @@ impl Hosts {
             files: BTreeMap::new(),
             file_records: Vec::new(),
         };
-        for (id, record) in records.all(SERVICE) {
+        for (id, record) in records.list_records(SERVICE) {
             match recorded::decode(&record) {
                 Some(entry) => h.take(id, entry),
                 None => tracing::warn!(?record, "record of a lock holder not understood"),
@@ -161,7 +161,7 @@ impl Hosts {
                 shares,
                 listed,
             } => {
-                let recovering = Recovering {
+                let recovering = RecoveringHost {
                     locals: locals.into(),
                     shares,
                     listed,
@@ -171,7 +171,7 @@ impl Hosts {
                 self.recovering.insert((address, name.into()), recovering);
             }
             Entry::Files(address, files) => {
-                let whole = Bound::NOWHERE;
+                let whole = PossibleClaims::NOWHERE;
                 self.files
                     .entry(address)
                     .or_default()
@@ -190,7 +190,7 @@ impl Hosts {
             .drain()
             .flat_map(|(addr, at)| at.into_iter().map(move |h| (addr, h)));
         self.recovering.extend(old.map(|(addr, h)| {
-            let recovering = Recovering {
+            let recovering = RecoveringHost {
                 locals: h.locals,
                 shares: h.shares,
                 listed: false,
@@ -229,7 +229,7 @@ impl Hosts {
         all.map(|((addr, _), r)| {
             let had = match r.listed {
                 true => self.files.get(addr).cloned().unwrap_or_default(),
-                false => Bound::anywhere(kinds(r.shares)).into(),
+                false => PossibleClaims::anywhere(kinds(r.shares)).into(),
             };
             (claimant(*addr), had)
         })
@@ -367,12 +367,12 @@ impl Hosts {
         name: &Arc<[u8]>,
         local: IpAddr,
         shares: bool,
-    ) -> Result<Recovering, volume::Stop> {
+    ) -> Result<RecoveringHost, volume::Stop> {
         let key = (addr, Arc::clone(name));
         let Some(old) = self.recovering.get(&key) else {
             let record = recorded::host(addr, name, &[local], shares);
             let (record, lsn) = self.records.add(SERVICE, &record)?;
-            return Ok(Recovering {
+            return Ok(RecoveringHost {
                 locals: SmallVec::from_slice(&[local]),
                 shares,
                 listed: false,
@@ -380,7 +380,7 @@ impl Hosts {
                 lsn,
             });
         };
-        let mut new = Recovering {
+        let mut new = RecoveringHost {
             locals: old.locals.clone(),
             shares: shares || old.shares,
             listed: false,

@@ -29,7 +29,7 @@ pub(crate) use serve::{Op, takes_identity};
 
 use crate::rpc;
 use crate::rpc::message::{Message, NLM_PROGRAM};
-use crate::rpc::outgoing::{Outbox, Outgoing};
+use crate::rpc::outgoing::{Outbox, OutgoingCall};
 use hosts::Hosts;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -55,8 +55,8 @@ const GRANTED: u32 = 5;
 pub(crate) const SERVICE: ServiceId = ServiceId(0);
 
 /// A call to a client that has not been answered.
-struct Pending {
-    call: Outgoing,
+struct PendingCall {
+    call: OutgoingCall,
     /// The granted lock, with the memory of this entry; `None` for a notice, which only recorded
     /// hosts get.
     grant: Option<(Grant, Reservation)>,
@@ -66,7 +66,7 @@ struct Pending {
 
 struct State {
     hosts: Hosts,
-    pending: HashMap<u64, Pending>,
+    pending: HashMap<u64, PendingCall>,
     /// Entries of `pending` that carry a grant.
     grants: usize,
     next_prune: Duration,
@@ -177,7 +177,7 @@ impl LockService {
         now: Duration,
     ) {
         for (to, from, (program, version, message)) in calls {
-            let call = Outgoing {
+            let call = OutgoingCall {
                 token: self.rng.next_u64(),
                 to,
                 from,
@@ -185,7 +185,7 @@ impl LockService {
                 version,
                 message: message.into(),
             };
-            let pending = Pending {
+            let pending = PendingCall {
                 call,
                 grant: None,
                 tries_left,
@@ -201,7 +201,7 @@ impl LockService {
 
     /// Sends a call, and keeps it to be repeated. If the outbox has no room, the call is retried at
     /// the next tick; for a notice that does not count as a try.
-    fn send(&self, state: &mut State, mut pending: Pending) {
+    fn send(&self, state: &mut State, mut pending: PendingCall) {
         let sent = self.outbox.push(pending.call.clone());
         pending.next = self.clock.monotonic().saturating_add(match sent {
             true => RETRY,
@@ -220,7 +220,7 @@ impl LockService {
     }
 
     /// Removes a call that needs no repetition.
-    fn settle(state: &mut State, token: u64) -> Option<Pending> {
+    fn take_pending(state: &mut State, token: u64) -> Option<PendingCall> {
         let pending = state.pending.remove(&token)?;
         if pending.grant.is_some() {
             state.grants -= 1;
@@ -234,7 +234,7 @@ impl LockService {
         rpc::put_call(&mut message, self.xid(), NLM_PROGRAM, 4, procedure);
         message.extend_from_slice(results);
         let token = self.rng.next_u64();
-        self.outbox.push(Outgoing {
+        self.outbox.push(OutgoingCall {
             token,
             to,
             from,
@@ -257,7 +257,7 @@ impl LockService {
         let handle = self.vfs.handle_of(grant.file);
         let cookie = token.to_be_bytes();
         wire::put_granted(&mut message, &cookie, &client.name, &handle, &grant.lock);
-        let call = Outgoing {
+        let call = OutgoingCall {
             token,
             to: client.address,
             from,
@@ -272,7 +272,7 @@ impl LockService {
             self.outbox.push(call);
             return;
         };
-        let pending = Pending {
+        let pending = PendingCall {
             call,
             grant: Some((grant, memory)),
             tries_left: GRANT_TRIES,
@@ -301,7 +301,7 @@ impl LockService {
         if called.is_none() || from.is_some_and(|from| Some(from) != called) {
             return;
         }
-        let pending = LockService::settle(&mut state, token);
+        let pending = LockService::take_pending(&mut state, token);
         drop(state);
         tracing::debug!(to = ?called, ?stat, "a client has answered");
         let unwanted = stat.is_some_and(|s| s != wire::Stat::Granted as u32);
@@ -335,7 +335,7 @@ impl LockService {
             .map(|(t, _)| *t)
             .collect();
         for token in due {
-            if let Some(mut p) = LockService::settle(&mut state, token) {
+            if let Some(mut p) = LockService::take_pending(&mut state, token) {
                 if p.tries_left > 1 {
                     p.tries_left -= 1;
                     state.grants += usize::from(p.grant.is_some());
@@ -343,13 +343,13 @@ impl LockService {
                 }
             }
         }
-        if self.vfs.grace.settle(now) && now >= state.next_prune {
+        if self.vfs.grace.end_if_over(now) && now >= state.next_prune {
             state.next_prune = now.saturating_add(PRUNE);
             // A host that was recorded just now may not have its lock yet.
             let since = now.saturating_sub(PRUNE);
             state
                 .hosts
-                .prune(|client| self.vfs.claims.has(client), since);
+                .prune(|client| self.vfs.claims.has_client(client), since);
         }
     }
 
@@ -432,7 +432,7 @@ impl LockService {
         }
         self.vfs.claims.release(clients);
         let mut state = self.state.lock();
-        let theirs = |p: &Pending| {
+        let theirs = |p: &PendingCall| {
             p.grant
                 .as_ref()
                 .is_some_and(|(g, _)| clients.contains(&g.lock.owner.client))

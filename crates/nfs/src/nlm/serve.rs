@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use weir_base::{Lsn, VolumeId};
 use weir_vfs::claims::{
-    Client, Grant, Lock, Modes, OpenRequest, Opened, Owner, Range, Verdict, Who,
+    Client, Grant, Lock, Modes, OpenOutcome, OpenRequest, Owner, OwnerId, Range, Verdict,
 };
-use weir_vfs::grace::{Kinds, Refused};
+use weir_vfs::grace::{GraceRefusal, Kinds};
 use weir_vfs::names::Wait;
 use weir_vfs::{Error, Exempt, ExportTable, FileId, LockAccess, OpContext, Stop, Suspend};
 
@@ -36,7 +36,7 @@ pub(crate) struct Op<'a> {
 }
 
 /// A claim requested by a host, as far as the grace period is concerned.
-struct Asked {
+struct ClaimRequest {
     nsm_state: u32,
     reclaim: bool,
     /// True if the host is to be notified of a restart.
@@ -211,7 +211,7 @@ impl<'a> Op<'a> {
     fn owner(&self, a: &Alock<'_>) -> Owner {
         Owner {
             client: self.client_of(a.caller),
-            who: Who::Process(a.svid),
+            who: OwnerId::Process(a.svid),
             shown: Arc::from(a.owner),
         }
     }
@@ -272,7 +272,11 @@ impl<'a> Op<'a> {
     }
 
     /// Checks that a request is allowed in or after the grace period, and records the host.
-    fn admit_host(&mut self, client: &Client, asked: &Asked) -> Result<Result<(), Stat>, Suspend> {
+    fn admit_host(
+        &mut self,
+        client: &Client,
+        asked: &ClaimRequest,
+    ) -> Result<Result<(), Stat>, Suspend> {
         if client.name.len() > super::recorded::MAX_NAME {
             return Ok(Err(Stat::DeniedNoLocks));
         }
@@ -286,8 +290,8 @@ impl<'a> Op<'a> {
         };
         match admitted {
             Ok(()) => {}
-            Err(Refused::Grace) => return Ok(Err(Stat::DeniedGracePeriod)),
-            Err(Refused::NoGrace | Refused::NotExpected) => return Ok(Err(Stat::Denied)),
+            Err(GraceRefusal::Grace) => return Ok(Err(Stat::DeniedGracePeriod)),
+            Err(GraceRefusal::NoGrace | GraceRefusal::NotExpected) => return Ok(Err(Stat::Denied)),
         }
         if asked.monitored {
             let shares = asked.kinds != Kinds::RANGES;
@@ -316,7 +320,7 @@ impl<'a> Op<'a> {
         a: &LockArgs<'_>,
         monitored: bool,
     ) -> Result<Stat, Suspend> {
-        let asked = Asked {
+        let asked = ClaimRequest {
             nsm_state: a.state,
             reclaim: a.reclaim,
             monitored,
@@ -353,7 +357,7 @@ impl<'a> Op<'a> {
         let Some(token) = granted.map(|(token, _)| *token) else {
             return Stat::Denied;
         };
-        LockService::settle(&mut state, token);
+        LockService::take_pending(&mut state, token);
         drop(state);
         match self.service.unlock(file, &lock.owner, lock.range) {
             true => Stat::Granted,
@@ -365,7 +369,7 @@ impl<'a> Op<'a> {
     fn sharer(&self, a: &ShareArgs<'_>) -> Owner {
         Owner {
             client: self.client_of(a.caller),
-            who: Who::Opaque(Arc::from(a.owner)),
+            who: OwnerId::Opaque(Arc::from(a.owner)),
             shown: Arc::default(),
         }
     }
@@ -385,7 +389,7 @@ impl<'a> Op<'a> {
             Err(stat) => return Ok(stat),
         };
         let owner = self.sharer(a);
-        let asked = Asked {
+        let asked = ClaimRequest {
             nsm_state: 0,
             reclaim: a.reclaim,
             monitored: true,
@@ -405,10 +409,10 @@ impl<'a> Op<'a> {
             overwrite: false,
         };
         Ok(match self.service.vfs.claims.open(file, &request) {
-            Opened::Granted => Stat::Granted,
-            Opened::Denied | Opened::DeletePending => Stat::Denied,
-            Opened::Full => Stat::DeniedNoLocks,
-            Opened::Breaking(_) => Stat::DeniedGracePeriod,
+            OpenOutcome::Granted => Stat::Granted,
+            OpenOutcome::Denied | OpenOutcome::DeletePending => Stat::Denied,
+            OpenOutcome::Full => Stat::DeniedNoLocks,
+            OpenOutcome::Breaking(_) => Stat::DeniedGracePeriod,
         })
     }
 

@@ -96,7 +96,7 @@ struct Shard {
 }
 
 /// State of a call in the cache.
-pub(crate) enum Seen {
+pub(crate) enum ReplyLookup {
     /// Unknown: run it, and give the ticket the reply.
     New(Ticket),
     /// A call with the same key is running for another open connection. Run this one; its reply is
@@ -155,30 +155,30 @@ impl Drc {
         conn: &ConnInfo<S>,
         call: &Call<'_>,
         now: Time,
-    ) -> Seen {
+    ) -> ReplyLookup {
         let key = key_of(self.secret, conn.peer.ip(), call);
         let mut shard = self.shard(&key).lock();
         shard.kept.trim(self.limit, now.secs);
         if let Some(found) = shard.kept.get(&key) {
             match found.origin {
-                Origin::Recovered(volume, ino) => return Seen::Recovered(*volume, *ino),
+                Origin::Recovered(volume, ino) => return ReplyLookup::Recovered(*volume, *ino),
                 Origin::Connection(first) if first.may_repeat_on(conn) => {
-                    let failure = Failure::of(procedure(&key));
+                    let failure = Failure::from_procedure(procedure(&key));
                     let reply = ReplyBuf::whole(found.reply.to_vec(), Some(failure));
-                    return Seen::Answered(reply, found.lsn);
+                    return ReplyLookup::Answered(reply, found.lsn);
                 }
                 Origin::Connection(_) => {}
             }
         }
         if let Some(first) = shard.running.get(&key) {
             return match first.may_repeat_on(conn) {
-                true => Seen::Running,
-                false => Seen::Twin,
+                true => ReplyLookup::Running,
+                false => ReplyLookup::Twin,
             };
         }
         shard.running.insert(key, conn.line());
         drop(shard);
-        Seen::New(Ticket {
+        ReplyLookup::New(Ticket {
             drc: Arc::clone(self),
             key,
             now: now.secs,
@@ -257,7 +257,7 @@ mod tests {
         Drc::new(bytes, SipKey(1, 2))
     }
 
-    fn at(secs: i64) -> Time {
+    fn time_at(secs: i64) -> Time {
         Time { secs, nanos: 0 }
     }
 
@@ -267,8 +267,10 @@ mod tests {
         v
     }
 
-    fn ticket(s: Seen) -> Ticket {
-        let Seen::New(t) = s else { panic!("not new") };
+    fn ticket(s: ReplyLookup) -> Ticket {
+        let ReplyLookup::New(t) = s else {
+            panic!("not new")
+        };
         t
     }
 
@@ -276,10 +278,13 @@ mod tests {
     fn running_calls_are_dropped_and_done_ones_replayed() {
         let d = cache(1 << 20);
         let c = call(1, b"", b"args");
-        let t = ticket(d.begin(&client(1), &c, at(0)));
-        assert!(matches!(d.begin(&client(1), &c, at(0)), Seen::Running));
+        let t = ticket(d.begin(&client(1), &c, time_at(0)));
+        assert!(matches!(
+            d.begin(&client(1), &c, time_at(0)),
+            ReplyLookup::Running
+        ));
         t.keep(&reply(b"\0\0\0\x01done"), Some(Lsn(9)));
-        let Seen::Answered(r, lsn) = d.begin(&client(1), &c, at(1)) else {
+        let ReplyLookup::Answered(r, lsn) = d.begin(&client(1), &c, time_at(1)) else {
             panic!()
         };
         assert_eq!(
@@ -291,7 +296,8 @@ mod tests {
     #[test]
     fn whatever_differs_is_another_call() {
         let d = cache(1 << 20);
-        ticket(d.begin(&client(1), &call(1, b"me", b"args"), at(0))).keep(&reply(b"done"), None);
+        ticket(d.begin(&client(1), &call(1, b"me", b"args"), time_at(0)))
+            .keep(&reply(b"done"), None);
         for (n, c) in [
             (2, call(1, b"me", b"args")),
             (1, call(2, b"me", b"args")),
@@ -313,15 +319,15 @@ mod tests {
             ),
         ] {
             assert!(
-                matches!(d.begin(&client(n), &c, at(0)), Seen::New(_)),
+                matches!(d.begin(&client(n), &c, time_at(0)), ReplyLookup::New(_)),
                 "{c:?}"
             );
         }
         let mapped = "[::ffff:10.0.0.1]:900".parse().unwrap();
         let mapped = ConnInfo::<()>::new(2, mapped, mapped);
         assert!(matches!(
-            d.begin(&mapped, &call(1, b"me", b"args"), at(0)),
-            Seen::Answered(..)
+            d.begin(&mapped, &call(1, b"me", b"args"), time_at(0)),
+            ReplyLookup::Answered(..)
         ));
     }
 
@@ -341,20 +347,32 @@ mod tests {
         let d = cache(1 << 20);
         let c = call(1, b"me", b"args");
         let (first, second) = (from(1, 900), from(1, 50_000));
-        let running = ticket(d.begin(&first, &c, at(0)));
-        assert!(matches!(d.begin(&second, &c, at(0)), Seen::Twin));
+        let running = ticket(d.begin(&first, &c, time_at(0)));
+        assert!(matches!(
+            d.begin(&second, &c, time_at(0)),
+            ReplyLookup::Twin
+        ));
         first.end();
-        assert!(matches!(d.begin(&second, &c, at(0)), Seen::Running));
+        assert!(matches!(
+            d.begin(&second, &c, time_at(0)),
+            ReplyLookup::Running
+        ));
         running.keep(&reply(b"done"), None);
-        assert!(matches!(d.begin(&second, &c, at(0)), Seen::Answered(..)));
+        assert!(matches!(
+            d.begin(&second, &c, time_at(0)),
+            ReplyLookup::Answered(..)
+        ));
 
         let c = call(2, b"me", b"args");
         let (first, again) = (from(1, 900), from(1, 900));
-        ticket(d.begin(&first, &c, at(0))).keep(&reply(b"done"), None);
-        assert!(matches!(d.begin(&again, &c, at(0)), Seen::Answered(..)));
-        let own = ticket(d.begin(&second, &c, at(0)));
+        ticket(d.begin(&first, &c, time_at(0))).keep(&reply(b"done"), None);
+        assert!(matches!(
+            d.begin(&again, &c, time_at(0)),
+            ReplyLookup::Answered(..)
+        ));
+        let own = ticket(d.begin(&second, &c, time_at(0)));
         own.keep(&reply(b"another's"), None);
-        let Seen::Answered(r, _) = d.begin(&second, &c, at(0)) else {
+        let ReplyLookup::Answered(r, _) = d.begin(&second, &c, time_at(0)) else {
             panic!()
         };
         assert_eq!(r.message(), b"another's");
@@ -372,23 +390,35 @@ mod tests {
         };
         // The server was away for a day.
         let now = 86_400;
-        d.recover(vec![done(3, 150), done(1, 29), done(2, 30)], at(now));
-        let seen = |xid, now| d.begin(&client(1), &call(xid, b"me", b"args"), at(now));
-        assert!(matches!(seen(3, now), Seen::Recovered(VolumeId(7), Ino(3))));
+        d.recover(vec![done(3, 150), done(1, 29), done(2, 30)], time_at(now));
+        let seen = |xid, now| d.begin(&client(1), &call(xid, b"me", b"args"), time_at(now));
+        assert!(matches!(
+            seen(3, now),
+            ReplyLookup::Recovered(VolumeId(7), Ino(3))
+        ));
         assert!(matches!(
             seen(2, now + MAX_AGE_RECOVERED),
-            Seen::Recovered(_, Ino(2))
+            ReplyLookup::Recovered(_, Ino(2))
         ));
-        assert!(matches!(seen(1, now), Seen::New(_)), "too old when it went");
-        assert!(matches!(seen(3, now + MAX_AGE_RECOVERED + 1), Seen::New(_)));
+        assert!(
+            matches!(seen(1, now), ReplyLookup::New(_)),
+            "too old when it went"
+        );
+        assert!(matches!(
+            seen(3, now + MAX_AGE_RECOVERED + 1),
+            ReplyLookup::New(_)
+        ));
     }
 
     #[test]
     fn an_abandoned_call_may_run_again() {
         let d = cache(1 << 20);
         let c = call(1, b"", b"args");
-        drop(ticket(d.begin(&client(1), &c, at(0))));
-        assert!(matches!(d.begin(&client(1), &c, at(0)), Seen::New(_)));
+        drop(ticket(d.begin(&client(1), &c, time_at(0))));
+        assert!(matches!(
+            d.begin(&client(1), &c, time_at(0)),
+            ReplyLookup::New(_)
+        ));
     }
 
     #[test]
@@ -396,13 +426,14 @@ mod tests {
         let limit = 64 << 10;
         let d = cache(limit);
         for xid in 0..10_000 {
-            ticket(d.begin(&client(1), &call(xid, b"", b"a"), at(0))).keep(&reply(&[7; 100]), None);
+            ticket(d.begin(&client(1), &call(xid, b"", b"a"), time_at(0)))
+                .keep(&reply(&[7; 100]), None);
             assert!(d.bytes() <= limit);
         }
         let known = |xid, now| {
             matches!(
-                d.begin(&client(1), &call(xid, b"", b"a"), at(now)),
-                Seen::Answered(..)
+                d.begin(&client(1), &call(xid, b"", b"a"), time_at(now)),
+                ReplyLookup::Answered(..)
             )
         };
         assert!(known(9_999, 0));
@@ -410,13 +441,14 @@ mod tests {
         assert!(known(9_998, MAX_AGE));
         assert!(!known(9_998, MAX_AGE + 1));
         // A running call survives any shortage of memory.
-        let running = ticket(d.begin(&client(2), &call(1, b"", b"a"), at(0)));
+        let running = ticket(d.begin(&client(2), &call(1, b"", b"a"), time_at(0)));
         for xid in 0..10_000 {
-            ticket(d.begin(&client(3), &call(xid, b"", b"b"), at(0))).keep(&reply(&[7; 100]), None);
+            ticket(d.begin(&client(3), &call(xid, b"", b"b"), time_at(0)))
+                .keep(&reply(&[7; 100]), None);
         }
         assert!(matches!(
-            d.begin(&client(2), &call(1, b"", b"a"), at(0)),
-            Seen::Running
+            d.begin(&client(2), &call(1, b"", b"a"), time_at(0)),
+            ReplyLookup::Running
         ));
         drop(running);
     }

@@ -61,7 +61,7 @@ pub struct Failure {
 impl Failure {
     /// Returns the failure shape of procedure `procedure` of NFS version 3 (RFC 1813 §3.3, each
     /// procedure's `resfail`).
-    pub const fn of(procedure: u32) -> Failure {
+    pub const fn from_procedure(procedure: u32) -> Failure {
         let words = match procedure {
             // LOOKUP, ACCESS, READLINK, READ, READDIR, READDIRPLUS, FSSTAT,
             // FSINFO, PATHCONF: post_op_attr.

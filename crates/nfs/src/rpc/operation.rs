@@ -28,7 +28,7 @@ macro_rules! statuses {
 pub(crate) use statuses;
 
 /// A protocol: its program, its name in metrics, and its procedures' names by number.
-type Named = (u32, &'static str, &'static [&'static str]);
+type ProtocolNames = (u32, &'static str, &'static [&'static str]);
 
 /// The procedures' names, by number (RFC 1813 §3.3).
 const NFS3: [&str; 22] = [
@@ -168,7 +168,7 @@ pub(crate) const NFS4: [&str; 76] = [
 ];
 
 /// Protocols in the order of their numbers here.
-const PROTOCOLS: [Named; 4] = [
+const PROTOCOLS: [ProtocolNames; 4] = [
     (NFS_PROGRAM, "nfsv3", &NFS3),
     (MOUNT_PROGRAM, "mountv3", &MOUNT3),
     (NLM_PROGRAM, "nlmv4", &NLM4),

@@ -10,7 +10,7 @@ use weir_vfs::stats::REFUSED_CALL;
 pub type Outcome = weir_conn::Outcome<ReplyBuf>;
 
 /// A call that is suspended.
-pub type Later = weir_conn::Pending<ReplyBuf>;
+pub type Later = weir_conn::RequestFuture<ReplyBuf>;
 
 /// The decision about a large record whose head only has arrived.
 pub type Begin = weir_conn::Begin<ReplyBuf>;

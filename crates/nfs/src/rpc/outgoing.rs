@@ -16,7 +16,7 @@ const ENTRY: usize = 256;
 
 /// One call to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outgoing {
+pub struct OutgoingCall {
     /// Identifies the call in `Service::outgoing_done`.
     pub token: u64,
     /// The host to call. Its rpcbind has the port.
@@ -32,7 +32,7 @@ pub struct Outgoing {
     pub message: Arc<[u8]>,
 }
 
-impl Outgoing {
+impl OutgoingCall {
     /// Returns the address that selects the queue: the host's, or the IPv6 network's, since one
     /// host may use all addresses of a network (RFC 4291 §2.5.4).
     pub fn destination(&self) -> IpAddr {
@@ -45,7 +45,7 @@ impl Outgoing {
 
 #[derive(Default)]
 struct Queues {
-    waiting: HashMap<IpAddr, VecDeque<Outgoing>>,
+    waiting: HashMap<IpAddr, VecDeque<OutgoingCall>>,
     /// Destinations with a queue, in the order of their turns.
     turns: VecDeque<IpAddr>,
     bytes: usize,
@@ -60,7 +60,7 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     /// Queues a message, unless it is queued already; returns false if there is no room.
-    pub(crate) fn push(&self, out: Outgoing) -> bool {
+    pub(crate) fn push(&self, out: OutgoingCall) -> bool {
         let mut queues = self.queues.lock();
         let (to, bytes) = (out.destination(), ENTRY + out.message.len());
         let waiting = queues.waiting.get(&to);
@@ -84,7 +84,7 @@ impl Outbox {
     }
 
     /// Takes a message for the next destination that passes `may`; destinations take turns.
-    pub(crate) fn take(&self, may: &mut dyn FnMut(IpAddr) -> bool) -> Option<Outgoing> {
+    pub(crate) fn take(&self, may: &mut dyn FnMut(IpAddr) -> bool) -> Option<OutgoingCall> {
         let mut queues = self.queues.lock();
         let at = queues.turns.iter().position(|to| may(*to))?;
         let to = queues.turns.remove(at)?;
@@ -107,8 +107,8 @@ impl Outbox {
 mod tests {
     use super::*;
 
-    fn to(address: [u8; 4], token: u64) -> Outgoing {
-        Outgoing {
+    fn to(address: [u8; 4], token: u64) -> OutgoingCall {
+        OutgoingCall {
             token,
             to: address.into(),
             from: address.into(),
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn bytes_are_bounded_over_all_destinations() {
         let outbox = Outbox::default();
-        let large = |n: u32| Outgoing {
+        let large = |n: u32| OutgoingCall {
             message: Arc::from(vec![0; 2048]),
             ..to(n.to_be_bytes(), u64::from(n))
         };
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_network_is_one_destination() {
-        let at = |text: &str| Outgoing {
+        let at = |text: &str| OutgoingCall {
             to: text.parse().unwrap(),
             ..to([0; 4], 0)
         };

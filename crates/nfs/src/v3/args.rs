@@ -47,7 +47,7 @@ pub struct WriteArgs<'a> {
 
 /// Treatment of an existing name by CREATE (`createhow3`, §3.3.8).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum CreateHow3 {
     /// UNCHECKED: an existing file is used. A new one gets these attributes.
     Unchecked(SetAttr),
     /// GUARDED: fails if the name exists.
@@ -62,7 +62,7 @@ pub struct CreateArgs<'a> {
     /// Directory and name of the new file.
     pub at: DirOp<'a>,
     /// Treatment of an existing name.
-    pub how: How,
+    pub how: CreateHow3,
 }
 
 /// Arguments of SYMLINK (§3.3.10).
@@ -258,11 +258,11 @@ fn write_head<'a>(r: &mut Reader<'a>) -> xdr::Result<WriteArgs<'a>> {
     })
 }
 
-fn how(r: &mut Reader<'_>) -> xdr::Result<How> {
+fn how(r: &mut Reader<'_>) -> xdr::Result<CreateHow3> {
     match r.u32()? {
-        0 => sattr(r).map(How::Unchecked),
-        1 => sattr(r).map(How::Guarded),
-        2 => r.fixed().map(How::Exclusive),
+        0 => sattr(r).map(CreateHow3::Unchecked),
+        1 => sattr(r).map(CreateHow3::Guarded),
+        2 => r.fixed().map(CreateHow3::Exclusive),
         _ => Err(XdrError::BadValue),
     }
 }

@@ -12,7 +12,7 @@ use super::types::{POST_OP_BYTES, put_post_op, put_post_op_handle};
 use crate::rpc::xdr::{Put, padding};
 pub(super) use weir_base::limits::net::MAX_LISTING;
 use weir_vfs::volume::{DirEntry, ReadDirLimit};
-use weir_vfs::{Error, FileRef, HANDLE_BYTES, Looks, Stop};
+use weir_vfs::{Error, FileRef, HANDLE_BYTES, MetadataRead, Stop};
 
 /// Directory attributes, verifier, end of list, eof.
 const FIXED: usize = POST_OP_BYTES + 8 + 4 + 4;
@@ -33,7 +33,7 @@ pub(super) fn readdirplus(op: &mut Op<'_>, a: &ReadDirArgs<'_>) -> Release {
 }
 
 fn list(op: &mut Op<'_>, a: &ReadDirArgs<'_>, plus: bool) -> Release {
-    let (dir, charged) = op.enter(a.dir, Looks)?;
+    let (dir, charged) = op.enter(a.dir, MetadataRead)?;
     let room = (a.maxcount as usize).min(MAX_LISTING).saturating_sub(FIXED);
     let names_room = a.dircount.map_or(usize::MAX, |n| n as usize);
     let entry_min = ENTRY + 4 + if plus { PLUS } else { 0 };

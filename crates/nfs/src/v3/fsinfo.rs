@@ -7,7 +7,7 @@ use super::types::put_post_op;
 use crate::rpc::xdr::Put;
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO, MAX_LINKS, MAX_NAME};
-use weir_vfs::{Exempt, Looks};
+use weir_vfs::{Exempt, MetadataRead};
 
 /// Maximum number of bytes of one READ (rtmax).
 pub const MAX_READ: usize = MAX_IO;
@@ -19,7 +19,7 @@ const PROPERTIES: u32 = 0x01 | 0x02 | 0x08 | 0x10;
 
 /// FSSTAT (RFC 1813 §3.3.18): space and inodes.
 pub(super) fn fsstat(op: &mut Op<'_>, root: &[u8]) -> Release {
-    let (root, _charged) = op.enter(root, Looks)?;
+    let (root, _charged) = op.enter(root, MetadataRead)?;
     let attr = root.getattr(op.cx);
     let attr = attr.map_err(|why| op.fail_attr(why, &root))?;
     let s = root.statfs(&attr);

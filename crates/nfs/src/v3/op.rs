@@ -12,7 +12,7 @@ use weir_base::{Lsn, VolumeId};
 use weir_conn::ConnInfo;
 use weir_vfs::volume::{Change, Done};
 use weir_vfs::{
-    Admitted, Charged, Cost, Error, ExportTable, OpContext, Protocol, Stop, Suspend, Vfs,
+    AdmittedFile, ChargeProof, Cost, Error, ExportTable, OpContext, Protocol, Stop, Suspend, Vfs,
 };
 
 /// A session of this protocol.
@@ -70,7 +70,10 @@ pub struct Op<'a> {
 
 impl<'a> Op<'a> {
     /// Verifies a handle and admits the session.
-    pub(super) fn admit(&mut self, handle: &[u8]) -> Result<Admitted<'a, EachCall>, Stop<Status>> {
+    pub(super) fn admit(
+        &mut self,
+        handle: &[u8],
+    ) -> Result<AdmittedFile<'a, EachCall>, Stop<Status>> {
         let admitted = self.vfs.admit(self.table, handle, &self.session);
         let admitted = admitted.map_err(|why| self.refuse(why))?;
         self.volume.get_or_insert(admitted.volume());
@@ -82,7 +85,7 @@ impl<'a> Op<'a> {
         &mut self,
         handle: &[u8],
         cost: C,
-    ) -> Result<(Operand<'a>, Charged<C>), Stop<Status>> {
+    ) -> Result<(Operand<'a>, ChargeProof<C>), Stop<Status>> {
         let admitted = self.admit(handle)?;
         let charged = admitted.charge(self.vfs, self.cx, cost);
         charged.map_err(|why| self.refuse(why))
@@ -95,7 +98,9 @@ impl<'a> Op<'a> {
     /// Appends a failure that occurred before there was an object whose attributes could be sent.
     #[cold]
     pub(super) fn refuse(&mut self, why: Stop) -> Stop<Status> {
-        self.failed(why, |op| Failure::of(op.procedure).put_absent(op.out))
+        self.failed(why, |op| {
+            Failure::from_procedure(op.procedure).put_absent(op.out)
+        })
     }
 
     /// Appends a failure whose `resfail` is a `post_op_attr`.
@@ -121,7 +126,7 @@ impl<'a> Op<'a> {
             Stop::Suspended(suspend) => return Stop::Suspended(suspend),
         };
         self.unprotected |= error == Error::Unprotected;
-        let status = Status::of(self.procedure, error);
+        let status = Status::from_error(self.procedure, error);
         self.status(status);
         rest(self);
         Stop::Failed(status)

@@ -34,8 +34,8 @@ fn makes(procedure: u32) -> bool {
 
 /// Appends the results of a call that failed before it reached any object.
 pub fn put_failure(out: &mut Vec<u8>, procedure: u32, error: Error) {
-    out.put_u32(Status::of(procedure, error) as u32);
-    Failure::of(procedure).put_absent(out);
+    out.put_u32(Status::from_error(procedure, error) as u32);
+    Failure::from_procedure(procedure).put_absent(out);
 }
 
 /// Appends the results of a call that was done before the start: its success and, if it made an
@@ -47,5 +47,5 @@ pub fn put_done(out: &mut Vec<u8>, procedure: u32, handle: impl FnOnce() -> [u8;
         put_post_op_handle(out, &handle());
         put_post_op(out, None);
     }
-    Failure::of(procedure).put_absent(out);
+    Failure::from_procedure(procedure).put_absent(out);
 }

@@ -9,7 +9,9 @@ use super::types::{put_fattr, put_post_op, put_wcc};
 use crate::rpc::reply::Payload;
 use crate::rpc::xdr::Put;
 use weir_vfs::volume::{Attr, FileKind, Stability};
-use weir_vfs::{Changes, Error, Exempt, Looks, Permitted, Reads, Stop, Writes};
+use weir_vfs::{
+    AccessRights, DataRead, DataWrite, Error, Exempt, MetadataRead, MetadataWrite, Stop,
+};
 
 /// ACCESS3 bits (RFC 1813 §3.3.4).
 pub mod bits {
@@ -29,7 +31,7 @@ pub mod bits {
 
 /// GETATTR (RFC 1813 §3.3.1).
 pub(super) fn getattr(op: &mut Op<'_>, object: &[u8]) -> Release {
-    let (object, _charged) = op.enter(object, Looks)?;
+    let (object, _charged) = op.enter(object, MetadataRead)?;
     let attr = object.getattr(op.cx).map_err(|why| op.refuse(why))?;
     op.status(Status::Ok);
     put_fattr(op.out, &attr);
@@ -38,7 +40,7 @@ pub(super) fn getattr(op: &mut Op<'_>, object: &[u8]) -> Release {
 
 /// SETATTR (RFC 1813 §3.3.2).
 pub(super) fn setattr(op: &mut Op<'_>, a: &SetAttrArgs<'_>) -> Release {
-    let (object, charged) = op.enter(a.object, Changes)?;
+    let (object, charged) = op.enter(a.object, MetadataWrite)?;
     let done = object.setattr(op.cx, charged, &a.new, a.guard);
     let (change, lsn) = split(done.map_err(|why| op.fail_wcc(why, &[&object]))?);
     op.status(Status::Ok);
@@ -47,7 +49,7 @@ pub(super) fn setattr(op: &mut Op<'_>, a: &SetAttrArgs<'_>) -> Release {
 }
 
 /// Returns the ACCESS bits that apply to the object and are granted.
-fn granted(attr: &Attr, may: Permitted) -> u32 {
+fn granted(attr: &Attr, may: AccessRights) -> u32 {
     let bit = |on: bool, bits: u32| if on { bits } else { 0 };
     let read = bit(may.read, bits::READ);
     match attr.kind {
@@ -64,7 +66,7 @@ fn granted(attr: &Attr, may: Permitted) -> u32 {
 
 /// ACCESS (RFC 1813 §3.3.4): replies the granted bits among those asked for.
 pub(super) fn access(op: &mut Op<'_>, object: &[u8], asked: u32) -> Release {
-    let (object, _charged) = op.enter(object, Looks)?;
+    let (object, _charged) = op.enter(object, MetadataRead)?;
     let attr = object.getattr(op.cx);
     let attr = attr.map_err(|why| op.fail_attr(why, &object))?;
     op.status(Status::Ok);
@@ -76,7 +78,7 @@ pub(super) fn access(op: &mut Op<'_>, object: &[u8], asked: u32) -> Release {
 
 /// READLINK (RFC 1813 §3.3.5). Replies INVAL if the object is no link.
 pub(super) fn readlink(op: &mut Op<'_>, link: &[u8]) -> Release {
-    let (link, charged) = op.enter(link, Looks)?;
+    let (link, charged) = op.enter(link, MetadataRead)?;
     let read = link.readlink(op.cx, charged);
     let (target, attr) = read.map_err(|why| op.fail_attr(why, &link))?;
     op.status(Status::Ok);
@@ -88,7 +90,7 @@ pub(super) fn readlink(op: &mut Op<'_>, link: &[u8]) -> Release {
 /// READ (RFC 1813 §3.3.6). At or beyond the end: no bytes, and eof.
 pub(super) fn read(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Release {
     let len = (a.count as usize).min(MAX_READ).min(op.cx.reads());
-    let (file, charged) = op.enter(a.file, Reads(len))?;
+    let (file, charged) = op.enter(a.file, DataRead(len))?;
     let read = file.read(op.cx, charged, a.offset);
     let out = read.map_err(|why| op.fail_attr(why, &file))?;
     op.status(Status::Ok);
@@ -106,7 +108,7 @@ pub(super) fn write(op: &mut Op<'_>, a: &WriteArgs<'_>) -> Release {
     let malformed = a.count as usize != a.data.len();
     let data = a.data.get(..MAX_WRITE).unwrap_or(a.data);
     let bytes = if malformed { 0 } else { data.len() };
-    let (file, charged) = op.enter(a.file, Writes(bytes))?;
+    let (file, charged) = op.enter(a.file, DataWrite(bytes))?;
     if malformed {
         return Err(op.fail_wcc(Stop::Failed(Error::Invalid), &[&file]));
     }

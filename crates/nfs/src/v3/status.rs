@@ -34,7 +34,7 @@ statuses! {
 
 impl Status {
     /// Returns the status that a client gets for `error` of `procedure`.
-    pub fn of(procedure: u32, error: Error) -> Status {
+    pub fn from_error(procedure: u32, error: Error) -> Status {
         match error {
             // For READ, WRITE and others, every object but a regular file is INVAL in NFSv3, also a
             // directory: §3.3.2, §3.3.5, §3.3.6, §3.3.7, §3.3.21 have no ISDIR.
@@ -94,10 +94,14 @@ mod tests {
         use BadName::{Character, Dot, DotDot, Empty};
         for procedure in [3, 8, 9, 10, 11, 12, 13, 14, 15] {
             for name in [Empty, Character] {
-                assert_eq!(Status::of(procedure, Error::Name(name)), Status::Acces);
+                assert_eq!(
+                    Status::from_error(procedure, Error::Name(name)),
+                    Status::Acces
+                );
             }
         }
-        let dots = |procedure| [Dot, DotDot].map(|name| Status::of(procedure, Error::Name(name)));
+        let dots =
+            |procedure| [Dot, DotDot].map(|name| Status::from_error(procedure, Error::Name(name)));
         for procedure in [8, 9, 10, 11, 15] {
             assert_eq!(dots(procedure), [Status::Exist; 2]);
         }
@@ -109,10 +113,10 @@ mod tests {
     #[test]
     fn directories_and_failed_aggregates_are_told_as_the_procedure_can() {
         for procedure in [2, 5, 6, 7, 21] {
-            assert_eq!(Status::of(procedure, Error::IsDir), Status::Inval);
+            assert_eq!(Status::from_error(procedure, Error::IsDir), Status::Inval);
         }
-        assert_eq!(Status::of(12, Error::IsDir), Status::IsDir);
-        assert_eq!(Status::of(21, Error::ReadOnly), Status::Io);
-        assert_eq!(Status::of(7, Error::ReadOnly), Status::RoFs);
+        assert_eq!(Status::from_error(12, Error::IsDir), Status::IsDir);
+        assert_eq!(Status::from_error(21, Error::ReadOnly), Status::Io);
+        assert_eq!(Status::from_error(7, Error::ReadOnly), Status::RoFs);
     }
 }

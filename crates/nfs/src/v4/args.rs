@@ -74,7 +74,7 @@ pub enum Make<'a> {
 
 /// `openflag4`: the way in which OPEN creates the file, if at all (§18.16.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How<'a> {
+pub enum OpenFlag<'a> {
     /// The file must exist.
     NoCreate,
     /// UNCHECKED4: an existing file is opened.
@@ -118,7 +118,7 @@ pub struct Open<'a> {
     /// The open owner. Its client id is the session's.
     pub owner: &'a [u8],
     /// The way in which the file is created, if at all.
-    pub how: How<'a>,
+    pub how: OpenFlag<'a>,
     /// The file, and the claim to it.
     pub claim: Claim<'a>,
 }
@@ -304,7 +304,7 @@ pub struct Copy {
 
 /// Arguments of CLONE (RFC 7862 §15.13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cloning {
+pub struct CloneArgs {
     /// The open of the source, the saved file.
     pub from: StateId,
     /// The open of the destination, the current file.
@@ -422,7 +422,7 @@ pub enum Args<'a> {
     Allocate(Bytes),
     Copy(Copy),
     Deallocate(Bytes),
-    Clone(Cloning),
+    Clone(CloneArgs),
     IoAdvise(Bytes, Bitmap),
     ReadPlus(Bytes),
     Seek {
@@ -616,7 +616,7 @@ pub fn decode<'a>(minor: u32, operation: u32, r: &mut Reader<'a>) -> xdr::Result
             offset: r.u64()?,
             what: r.u32()?,
         },
-        71 => Args::Clone(Cloning {
+        71 => Args::Clone(CloneArgs {
             from: StateId::decode(r)?,
             to: StateId::decode(r)?,
             from_offset: r.u64()?,
@@ -736,12 +736,12 @@ fn open<'a>(r: &mut Reader<'a>) -> xdr::Result<Open<'a>> {
     r.u64()?;
     let owner = r.opaque(MAX_OPAQUE)?;
     let how = match r.u32()? {
-        0 => How::NoCreate,
+        0 => OpenFlag::NoCreate,
         1 => match r.u32()? {
-            0 => How::Unchecked(attrs(r)?),
-            1 => How::Guarded(attrs(r)?),
-            2 => How::Exclusive(r.fixed()?),
-            3 => How::ExclusiveWith(r.fixed()?, attrs(r)?),
+            0 => OpenFlag::Unchecked(attrs(r)?),
+            1 => OpenFlag::Guarded(attrs(r)?),
+            2 => OpenFlag::Exclusive(r.fixed()?),
+            3 => OpenFlag::ExclusiveWith(r.fixed()?, attrs(r)?),
             _ => return Err(XdrError::BadValue),
         },
         _ => return Err(XdrError::BadValue),

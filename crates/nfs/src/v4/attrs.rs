@@ -95,7 +95,7 @@ pub const TIME_DELEG_MODIFY: u32 = 85;
 const OPEN_ARGUMENTS: u32 = 86;
 
 /// Attributes of minor version 1.
-const OF_1: Bitmap = Bitmap::of(&[
+const OF_1: Bitmap = Bitmap::from_numbers(&[
     SUPPORTED_ATTRS,
     TYPE,
     FH_EXPIRE_TYPE,
@@ -157,7 +157,7 @@ const OF_1: Bitmap = Bitmap::of(&[
     FS_CHARSET_CAP,
 ]);
 /// Attributes of minor version 2, including those of version 1.
-const OF_2: Bitmap = OF_1.or(&Bitmap::of(&[
+const OF_2: Bitmap = OF_1.or(&Bitmap::from_numbers(&[
     CLONE_BLKSIZE,
     CHANGE_ATTR_TYPE,
     MODE_UMASK,
@@ -167,10 +167,10 @@ const OF_2: Bitmap = OF_1.or(&Bitmap::of(&[
     OPEN_ARGUMENTS,
 ]));
 /// First consecutive attributes that Linux asks of every object.
-const FIRST: Bitmap = Bitmap::of(&[TYPE, CHANGE, SIZE, FSID]);
+const FIRST: Bitmap = Bitmap::from_numbers(&[TYPE, CHANGE, SIZE, FSID]);
 /// Consecutive attributes from MODE on that Linux asks of every object (`nfs4_fattr_bitmap`). The
 /// last is [`MOUNTED_ON_FILEID`].
-const SECOND: Bitmap = Bitmap::of(&[
+const SECOND: Bitmap = Bitmap::from_numbers(&[
     MODE,
     NUMLINKS,
     OWNER,
@@ -183,7 +183,7 @@ const SECOND: Bitmap = Bitmap::of(&[
     MOUNTED_ON_FILEID,
 ]);
 /// All attributes that Linux asks of every object, in two words.
-const WHOLE: Bitmap = FIRST.or(&SECOND).or(&Bitmap::of(&[FILEID]));
+const WHOLE: Bitmap = FIRST.or(&SECOND).or(&Bitmap::from_numbers(&[FILEID]));
 const WHOLE_WORDS: u64 = match WHOLE.two_words() {
     Some([first, second]) => (first as u64) << 32 | second as u64,
     None => unreachable!(),
@@ -193,14 +193,14 @@ const WHOLE_WORDS: u64 = match WHOLE.two_words() {
 /// OPEN_XOR_DELEGATION), claims (except those from before a restart of the client), ways of
 /// creating.
 const OPEN_TAKES: [Bitmap; 5] = [
-    Bitmap::of(&[1, 2, 3]),
-    Bitmap::of(&[0, 1, 2, 3]),
-    Bitmap::of(&[3, 4, 5, 20, 21]),
-    Bitmap::of(&[0, 1, 2, 4, 5]),
-    Bitmap::of(&[0, 1, 2, 3]),
+    Bitmap::from_numbers(&[1, 2, 3]),
+    Bitmap::from_numbers(&[0, 1, 2, 3]),
+    Bitmap::from_numbers(&[3, 4, 5, 20, 21]),
+    Bitmap::from_numbers(&[0, 1, 2, 4, 5]),
+    Bitmap::from_numbers(&[0, 1, 2, 3]),
 ];
 /// Attributes that can only be set.
-const WRITE_ONLY: Bitmap = Bitmap::of(&[
+const WRITE_ONLY: Bitmap = Bitmap::from_numbers(&[
     TIME_ACCESS_SET,
     TIME_MODIFY_SET,
     MODE_SET_MASKED,
@@ -209,9 +209,9 @@ const WRITE_ONLY: Bitmap = Bitmap::of(&[
     TIME_DELEG_MODIFY,
 ]);
 /// Attributes that only the holder of a delegation sets.
-const OF_HOLDER: Bitmap = Bitmap::of(&[TIME_DELEG_ACCESS, TIME_DELEG_MODIFY]);
+const OF_HOLDER: Bitmap = Bitmap::from_numbers(&[TIME_DELEG_ACCESS, TIME_DELEG_MODIFY]);
 /// Attributes that can be set.
-const SETTABLE: Bitmap = Bitmap::of(&[
+const SETTABLE: Bitmap = Bitmap::from_numbers(&[
     SIZE,
     ACL,
     ARCHIVE,
@@ -230,7 +230,7 @@ const SETTABLE: Bitmap = Bitmap::of(&[
     TIME_DELEG_MODIFY,
 ]);
 /// Attributes of the volume's space and inodes.
-const OF_VOLUME: Bitmap = Bitmap::of(&[
+const OF_VOLUME: Bitmap = Bitmap::from_numbers(&[
     FILES_AVAIL,
     FILES_FREE,
     FILES_TOTAL,
@@ -242,12 +242,13 @@ const OF_VOLUME: Bitmap = Bitmap::of(&[
     SPACE_TOTAL,
 ]);
 /// The access control list, in both forms.
-const LISTS: Bitmap = Bitmap::of(&[ACL, DACL]);
+const LISTS: Bitmap = Bitmap::from_numbers(&[ACL, DACL]);
 /// Attributes that are bits of DOS attributes (MS-FSCC §2.6).
 const DOS: [(u32, u16); 3] = [(ARCHIVE, 0x20), (HIDDEN, 0x2), (SYSTEM, 0x4)];
 
 /// Attributes that change with the content.
-const OF_CONTENT: Bitmap = Bitmap::of(&[CHANGE, SIZE, TIME_ACCESS, TIME_METADATA, TIME_MODIFY]);
+const OF_CONTENT: Bitmap =
+    Bitmap::from_numbers(&[CHANGE, SIZE, TIME_ACCESS, TIME_METADATA, TIME_MODIFY]);
 
 /// Returns all attributes of a minor version.
 pub fn supported(minor: u32) -> Bitmap {
@@ -269,7 +270,7 @@ pub fn of_content(mask: &Bitmap) -> bool {
 
 /// Returns true if a file's handle, its access control list or its volume must be read.
 pub fn wants_more(mask: &Bitmap) -> bool {
-    mask.has(FILEHANDLE) || wants_list(mask) || wants_volume(mask)
+    mask.contains(FILEHANDLE) || wants_list(mask) || wants_volume(mask)
 }
 
 /// Returns true if the access control list is asked for.
@@ -595,7 +596,7 @@ fn kind(kind: FileKind) -> u32 {
 
 /// Appends the attributes of an entry that cannot be read: the error, if it is asked for.
 pub fn put_unreadable(mask: &Bitmap, out: &mut Vec<u8>) {
-    let error = Bitmap::of(&[RDATTR_ERROR]);
+    let error = Bitmap::from_numbers(&[RDATTR_ERROR]);
     let sent = mask.and(&error);
     sent.put(out);
     match sent.is_empty() {
@@ -618,7 +619,7 @@ pub struct Absent<'a> {
 }
 
 /// Attributes that a file system on another server has (RFC 8881 §11.3).
-const OF_ABSENT: Bitmap = Bitmap::of(&[
+const OF_ABSENT: Bitmap = Bitmap::from_numbers(&[
     FSID,
     RDATTR_ERROR,
     FS_LOCATIONS,
@@ -639,12 +640,12 @@ fn no_locations(number: u32) -> &'static [u8] {
 
 /// Returns true if the locations of a file system are asked for.
 pub fn wants_locations(mask: &Bitmap) -> bool {
-    mask.has(FS_LOCATIONS) || mask.has(FS_LOCATIONS_INFO)
+    mask.contains(FS_LOCATIONS) || mask.contains(FS_LOCATIONS_INFO)
 }
 
 impl Absent<'_> {
     /// Returns true if it has all of these attributes.
-    pub fn has(mask: &Bitmap) -> bool {
+    pub fn has_all(mask: &Bitmap) -> bool {
         mask.within(&OF_ABSENT)
     }
 
@@ -703,7 +704,8 @@ impl New {
         if !mask.within(&supported(minor)) {
             return Err(Status::AttrNotSupp);
         }
-        let twice = (mask.has(MODE) && mask.has(MODE_UMASK)) || (mask.has(ACL) && mask.has(DACL));
+        let twice = (mask.contains(MODE) && mask.contains(MODE_UMASK))
+            || (mask.contains(ACL) && mask.contains(DACL));
         if !mask.within(&SETTABLE) || twice {
             return Err(Status::Inval);
         }
@@ -714,35 +716,35 @@ impl New {
         };
         let set = &mut new.set;
         let xdr = |_| Status::BadXdr;
-        if mask.has(SIZE) {
+        if mask.contains(SIZE) {
             set.size = Some(r.u64().map_err(xdr)?);
         }
-        if mask.has(ACL) {
+        if mask.contains(ACL) {
             new.list = Some(attrs.values.len() - r.rest().len());
             acl(&mut r, names)?;
         }
         dos_bit(&mut r, &mask, ARCHIVE, &mut new.dos)?;
         dos_bit(&mut r, &mask, HIDDEN, &mut new.dos)?;
-        if mask.has(MODE) {
+        if mask.contains(MODE) {
             set.mode = Some(mode(r.u32().map_err(xdr)?)?);
         }
-        if mask.has(OWNER) {
+        if mask.contains(OWNER) {
             set.uid = Some(who(r.string().map_err(xdr)?, false, names)?);
         }
-        if mask.has(OWNER_GROUP) {
+        if mask.contains(OWNER_GROUP) {
             set.gid = Some(who(r.string().map_err(xdr)?, true, names)?);
         }
         dos_bit(&mut r, &mask, SYSTEM, &mut new.dos)?;
-        if mask.has(TIME_ACCESS_SET) {
+        if mask.contains(TIME_ACCESS_SET) {
             set.atime = set_time(&mut r)?;
         }
-        if mask.has(TIME_CREATE) {
+        if mask.contains(TIME_CREATE) {
             set.btime = Some(valid(types::time(&mut r).map_err(xdr)?)?);
         }
-        if mask.has(TIME_MODIFY_SET) {
+        if mask.contains(TIME_MODIFY_SET) {
             set.mtime = set_time(&mut r)?;
         }
-        if mask.has(DACL) {
+        if mask.contains(DACL) {
             if r.u32().map_err(xdr)? != 0 {
                 // None is kept.
                 return Err(Status::AttrNotSupp);
@@ -750,11 +752,11 @@ impl New {
             new.list = Some(attrs.values.len() - r.rest().len());
             acl(&mut r, names)?;
         }
-        if mask.has(MODE_SET_MASKED) {
+        if mask.contains(MODE_SET_MASKED) {
             let (value, bits) = (r.u32().map_err(xdr)?, r.u32().map_err(xdr)?);
             new.masked = Some((mode(value)?, mode(bits)?));
         }
-        if mask.has(MODE_UMASK) {
+        if mask.contains(MODE_UMASK) {
             let (value, umask) = (r.u32().map_err(xdr)?, r.u32().map_err(xdr)?);
             new.set.mode = Some(mode(value)?);
             new.set.umask = umask & 0o777;
@@ -763,7 +765,7 @@ impl New {
             (TIME_DELEG_ACCESS, &mut new.held.0),
             (TIME_DELEG_MODIFY, &mut new.held.1),
         ] {
-            if mask.has(number) {
+            if mask.contains(number) {
                 *time = Some(valid(types::time(&mut r).map_err(xdr)?)?);
             }
         }
@@ -815,7 +817,7 @@ impl New {
     }
 
     /// Combines the attributes to set with the present mode `old` and DOS attributes `dos`.
-    pub fn over(&self, (old, dos): (u32, u16)) -> SetAttr {
+    pub fn combine_with(&self, (old, dos): (u32, u16)) -> SetAttr {
         let masked = self.masked.map(|(value, bits)| old & !bits | value & bits);
         let (value, bits) = self.dos;
         SetAttr {
@@ -834,7 +836,7 @@ fn dos_bit(
     dos: &mut (u16, u16),
 ) -> Result<(), Status> {
     let known = DOS.iter().find(|(n, _)| *n == number);
-    if let Some((_, bit)) = known.filter(|_| mask.has(number)) {
+    if let Some((_, bit)) = known.filter(|_| mask.contains(number)) {
         let on = r.bool().map_err(|_| Status::BadXdr)?;
         *dos = (if on { dos.0 | bit } else { dos.0 }, dos.1 | bit);
     }

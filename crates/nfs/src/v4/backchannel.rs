@@ -2,7 +2,7 @@
 //! calls. `callback` decides on the calls and their time.
 
 use super::args::{Channel, Security};
-use super::callback::{Callback, Entry, Made};
+use super::callback::{CallState, Callback, Entry};
 use super::client::Client;
 use super::session::Session;
 use crate::rpc::message::{AUTH_NONE, AUTH_SYS};
@@ -71,7 +71,7 @@ impl Inner {
     /// Queues a call, in place of one that it replaces.
     pub(super) fn add(&mut self, what: Callback) {
         let queue = &mut self.queue;
-        queue.retain(|e| e.made != Made::Not || !what.replaces(&e.what));
+        queue.retain(|e| e.made != CallState::Not || !what.replaces(&e.what));
         queue.push_back(Entry::new(what));
     }
 
@@ -82,7 +82,7 @@ impl Inner {
             slot.sequence = slot.sequence.wrapping_sub(1);
         }
         let made = match entry.made {
-            Made::Not => Made::Lost,
+            CallState::Not => CallState::Lost,
             made => made,
         };
         self.queue.push_front(Entry {

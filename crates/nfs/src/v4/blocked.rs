@@ -24,7 +24,7 @@ use weir_vfs::claims::Lock;
 /// Maximum number of requests; further clients ask again by themselves.
 pub(super) const MOST: usize = 4096;
 
-pub(super) struct Waiting {
+pub(super) struct BlockedLock {
     pub(super) file: FileId,
     pub(super) lock: Lock,
     pub(super) open: Arc<Open>,
@@ -37,14 +37,14 @@ pub(super) struct Waiting {
 
 /// See the module's head.
 #[derive(Default)]
-pub(super) struct Blocked {
-    pub(super) all: Mutex<Vec<Waiting>>,
+pub(super) struct BlockedLockQueue {
+    pub(super) all: Mutex<Vec<BlockedLock>>,
     pub(super) count: AtomicUsize,
 }
 
-impl Blocked {
+impl BlockedLockQueue {
     /// Removes and returns the requests that `select` chooses.
-    pub(super) fn take(&self, select: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
+    pub(super) fn take(&self, select: impl Fn(&BlockedLock) -> bool) -> Vec<BlockedLock> {
         if self.count.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
@@ -55,7 +55,7 @@ impl Blocked {
     }
 
     /// Returns true if this request is queued.
-    pub(super) fn has(&self, file: FileId, lock: &Lock) -> bool {
+    pub(super) fn contains(&self, file: FileId, lock: &Lock) -> bool {
         let any = self.count.load(Ordering::Acquire) > 0;
         any && self
             .all
@@ -81,7 +81,7 @@ impl Blocked {
         if all.len() >= MOST {
             return false;
         }
-        all.push(Waiting {
+        all.push(BlockedLock {
             file,
             lock: lock.clone(),
             open: Arc::clone(open),

@@ -83,7 +83,7 @@ impl Callback {
                 out.put_opaque(&handle(delegation.file));
                 match delegation.has_times() {
                     true => WITH_TIMES.put(out),
-                    false => Bitmap::of(&[CHANGE, SIZE]).put(out),
+                    false => Bitmap::from_numbers(&[CHANGE, SIZE]).put(out),
                 }
             }
             Callback::NotifyLock {
@@ -100,7 +100,7 @@ impl Callback {
                 out.put_u32(op::RECALL_ANY);
                 out.put_u32(*keep);
                 // RCA4_TYPE_MASK_RDATA_DLG, RCA4_TYPE_MASK_WDATA_DLG.
-                Bitmap::of(&[0, 1]).put(out);
+                Bitmap::from_numbers(&[0, 1]).put(out);
             }
             Callback::RecallSlot(highest) => {
                 out.put_u32(op::RECALL_SLOT);
@@ -130,11 +130,11 @@ pub(super) const CHANGE: u32 = 3;
 
 /// Attributes asked of a holder that keeps the file's times.
 pub(super) const WITH_TIMES: Bitmap =
-    Bitmap::of(&[CHANGE, SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY]);
+    Bitmap::from_numbers(&[CHANGE, SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY]);
 
 /// State of a call over its session.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Made {
+pub(super) enum CallState {
     /// Not executed: not sent yet, or refused by the client.
     Not,
     /// The reply was lost. The call may have been executed, and is to be repeated over the same
@@ -150,7 +150,7 @@ pub(super) struct Entry {
     pub(super) what: Callback,
     /// Number of refusals by the client.
     pub(super) tries: u8,
-    pub(super) made: Made,
+    pub(super) made: CallState,
     /// The slot that is kept for the repetition of a lost call.
     pub(super) slot: Option<usize>,
 }
@@ -160,23 +160,23 @@ impl Entry {
         Entry {
             what,
             tries: 0,
-            made: Made::Not,
+            made: CallState::Not,
             slot: None,
         }
     }
 
     /// Hands the call to another session by way of `to`. Returns true if its own session keeps it.
     pub(super) fn hand_over(&mut self, to: &mut Vec<Entry>) -> bool {
-        if !self.what.may_move() || self.made == Made::Elsewhere {
+        if !self.what.may_move() || self.made == CallState::Elsewhere {
             return true;
         }
-        let stays = self.made == Made::Lost;
+        let stays = self.made == CallState::Lost;
         to.push(Entry {
-            made: Made::Not,
+            made: CallState::Not,
             slot: None,
             ..self.clone()
         });
-        self.made = Made::Elsewhere;
+        self.made = CallState::Elsewhere;
         stays
     }
 }

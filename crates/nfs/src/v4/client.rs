@@ -176,7 +176,7 @@ impl Client {
             principal: Principal::NONE,
             machine: None,
             address,
-            reach: Mutex::new(Reach::at(address)),
+            reach: Mutex::new(Reach::from_address(address)),
             reported: AtomicBool::new(false),
             claims,
             own,
@@ -202,7 +202,7 @@ impl Client {
     /// another principal or unprotected (§2.10.8.3).
     pub fn may_ask(&self, operation: u32, credential: &Credential) -> Result<(), Status> {
         match &self.machine {
-            Some(ops) if ops.must.has(operation) && !self.is_machine(credential) => {
+            Some(ops) if ops.must.contains(operation) && !self.is_machine(credential) => {
                 Err(Status::WrongCred)
             }
             _ => Ok(()),
@@ -212,8 +212,8 @@ impl Client {
     /// Returns true if a caller must not act for the client, which is alive at another address. The
     /// first such caller is logged.
     fn is_kept_from(&self, caller: &Caller<'_>) -> bool {
-        let proven =
-            self.principal.is_proven() && self.principal == Principal::of(caller.credential);
+        let proven = self.principal.is_proven()
+            && self.principal == Principal::from_credential(caller.credential);
         let kept =
             !proven && self.idle(caller.now) < LEASE && self.reach.lock().is_elsewhere(caller.conn);
         if kept && !self.reported.swap(true, Ordering::Relaxed) {
@@ -226,7 +226,7 @@ impl Client {
 
     /// Returns true if a credential is that of the client's machine.
     pub fn is_machine(&self, credential: &Credential) -> bool {
-        is_protected(credential) && self.principal == Principal::of(credential)
+        is_protected(credential) && self.principal == Principal::from_credential(credential)
     }
 
     /// Returns true if calls reach it over one of its sessions, as far as is known.
@@ -299,7 +299,7 @@ impl Client {
 }
 
 /// Result of EXCHANGE_ID.
-pub struct Introduced {
+pub struct ExchangeIdResult {
     /// The client id, new or known before.
     pub client: u64,
     /// The number that the next CREATE_SESSION must have.
@@ -408,10 +408,10 @@ impl Table {
 }
 
 /// Returns the recorded name of an owner.
-type Recorded = dyn Fn(&[u8]) -> Box<[u8]> + Send + Sync;
+type RecordNameFn = dyn Fn(&[u8]) -> Box<[u8]> + Send + Sync;
 
 /// A session that was created, or by an earlier copy of the request.
-pub struct Created {
+pub struct CreatedSession {
     /// The encoded result, which is repeated for a retransmission.
     pub reply: Box<[u8]>,
     /// The client that this one replaces.
@@ -447,7 +447,7 @@ pub struct Registry {
     reserve: usize,
     rng: Arc<dyn Rng>,
     /// Returns the name under which an owner is recorded over restarts.
-    recorded: Box<Recorded>,
+    recorded: Box<RecordNameFn>,
     table: Mutex<Table>,
     /// Budget of each address that has memory charged.
     shares: Mutex<HashMap<IpAddr, Weak<Budget>>>,
@@ -456,7 +456,7 @@ pub struct Registry {
 
 /// Clients whose state a tick has changed.
 #[derive(Default)]
-pub struct Passed {
+pub struct TickOutcome {
     /// Clients whose lease has expired.
     pub courteous: Vec<Arc<Client>>,
     /// Clients that were removed, with all they had.
@@ -594,7 +594,7 @@ impl Registry {
         minor: u32,
         args: &ExchangeId<'_>,
         caller: &Caller<'_>,
-    ) -> Result<Introduced, Status> {
+    ) -> Result<ExchangeIdResult, Status> {
         let (credential, now, address) = (caller.credential, caller.now, caller.conn.address());
         let asked = match minor {
             1 => flag::ASKED,
@@ -613,7 +613,7 @@ impl Registry {
             }),
             Protect::Ssv => return Err(Status::EncrAlgUnsupp),
         };
-        let principal = Principal::of(credential);
+        let principal = Principal::from_credential(credential);
         let mut table = self.table.lock();
         let known = table.confirmed(args.owner);
         let update = args.flags & flag::UPDATE != 0;
@@ -644,7 +644,7 @@ impl Registry {
             if let Some(other) = table.unconfirmed.get(args.owner).copied() {
                 table.remove(other);
             }
-            return Ok(Introduced {
+            return Ok(ExchangeIdResult {
                 client: c.id,
                 sequence: c.creation.lock().sequence.wrapping_add(1),
                 flags: flag::NON_PNFS | flag::CONFIRMED,
@@ -685,7 +685,7 @@ impl Registry {
         client.reach.lock().add(caller.conn);
         table.insert(client);
         table.unconfirmed.insert(owner, id);
-        Ok(Introduced {
+        Ok(ExchangeIdResult {
             client: id,
             sequence: 1,
             flags: flag::NON_PNFS,
@@ -711,12 +711,13 @@ impl Registry {
         caller: &Caller<'_>,
         minor: u32,
         encode: impl FnOnce(&Session) -> Vec<u8>,
-    ) -> Result<Created, Status> {
+    ) -> Result<CreatedSession, Status> {
         let (credential, now) = (caller.credential, caller.now);
         let client = self.client(args.client).ok_or(Status::StaleClientId)?;
         client.may_ask(CREATE_SESSION, credential)?;
         // An earlier result contains a session id, so only the same caller may get it.
-        if client.principal != Principal::of(credential) || client.is_kept_from(caller) {
+        if client.principal != Principal::from_credential(credential) || client.is_kept_from(caller)
+        {
             return Err(Status::ClidInUse);
         }
         let known = self.table.lock().confirmed(&client.owner);
@@ -731,7 +732,7 @@ impl Registry {
         let mut creation = client.creation.lock();
         if args.sequence == creation.sequence {
             let reply = creation.reply.clone().ok_or(Status::SeqMisordered)?;
-            return Ok(Created {
+            return Ok(CreatedSession {
                 reply,
                 replaced: None,
                 session: None,
@@ -779,7 +780,7 @@ impl Registry {
             backs.push(Arc::downgrade(&session));
         }
         self.sessions.write().insert(id, Arc::clone(&session));
-        Ok(Created {
+        Ok(CreatedSession {
             reply,
             replaced,
             session: Some(session),
@@ -856,8 +857,8 @@ impl Registry {
     }
 
     /// Checks all leases at the time `now`. Call it about once a second.
-    pub fn tick(&self, now: Duration) -> Passed {
-        let mut passed = Passed::default();
+    pub fn tick(&self, now: Duration) -> TickOutcome {
+        let mut passed = TickOutcome::default();
         let mut table = self.table.lock();
         for client in table.clients.values() {
             let idle = client.idle(now);

@@ -7,7 +7,7 @@ pub(super) const MOST: u64 = 4 << 20;
 
 /// Progress of a COPY.
 #[derive(Default)]
-pub(super) struct Copying {
+pub(super) struct CopyProgress {
     /// True if the blocks cannot be shared.
     pub(super) piecewise: bool,
     /// Number of bytes to be copied by this request.
@@ -31,18 +31,18 @@ pub(super) enum Next {
     Read(Box<ReadOut>, usize),
 }
 
-impl Copying {
+impl CopyProgress {
     /// Returns true if the copy is too long for one request, and has not begun.
     pub(super) fn is_long(&self) -> bool {
         self.count > MOST && self.done == 0 && matches!(self.next, Next::Unknown)
     }
 
     /// Returns the progress of a copy of `count` bytes that are read and written.
-    pub(super) fn in_pieces(count: u64) -> Copying {
-        Copying {
+    pub(super) fn in_pieces(count: u64) -> CopyProgress {
+        CopyProgress {
             piecewise: true,
             count,
-            ..Copying::default()
+            ..CopyProgress::default()
         }
     }
 

@@ -3,8 +3,8 @@
 
 use super::args::{self, Args, Head};
 use super::client::Client;
-use super::copying::Copying;
-use super::persistent::{Repeated, Request};
+use super::copying::CopyProgress;
+use super::persistent::{RecoveredResults, Request};
 use super::pseudo::{self, Pseudo};
 use super::referral::Referral;
 use super::remembered::ConnInfo;
@@ -30,8 +30,8 @@ use weir_vfs::claims::{Actor, Owner};
 use weir_vfs::stats::Done;
 use weir_vfs::volume::{Attr, CallKey, Guard};
 use weir_vfs::{
-    AccessModel, Admitted, Charged, Cost, Error, Exempt, ExportTable, FileId, Flavours,
-    HANDLE_BYTES, Identity, Looks, Namespace, OpContext, Protocol, Stop,
+    AccessModel, AdmittedFile, ChargeProof, Cost, Error, Exempt, ExportTable, FileId, Flavours,
+    HANDLE_BYTES, Identity, MetadataRead, Namespace, OpContext, Protocol, Stop,
 };
 
 /// Access check for contents, with the owner on whose behalf it is made (see [`AccessModel`]).
@@ -150,7 +150,7 @@ pub(super) struct Hold {
 
 /// Progress of an OPEN: the file that it has found or created.
 #[derive(Clone, Copy)]
-pub(super) struct Made {
+pub(super) struct OpenProgress {
     pub(super) file: FileId,
     /// Change attribute of the directory before and after, if OPEN went by a name.
     pub(super) dir: Option<(u64, u64)>,
@@ -164,10 +164,10 @@ pub(super) struct Made {
     pub(super) opened: Option<StateId>,
 }
 
-impl Made {
+impl OpenProgress {
     /// Returns the progress for an existing file.
-    pub(super) fn found(file: FileId) -> Made {
-        Made {
+    pub(super) fn found(file: FileId) -> OpenProgress {
+        OpenProgress {
             file,
             dir: None,
             made: false,
@@ -202,11 +202,11 @@ pub(super) struct Cursor {
     pub(super) hold: Option<Hold>,
     /// The client for which work without a request is done.
     pub(super) on_behalf: Option<Arc<Client>>,
-    pub(super) made: Option<Made>,
-    pub(super) copying: Option<Box<Copying>>,
+    pub(super) made: Option<OpenProgress>,
+    pub(super) copying: Option<Box<CopyProgress>>,
     /// Operations carried out before the restart, if the request is a retransmission of an earlier
     /// one.
-    pub(super) repeated: Option<Box<Repeated>>,
+    pub(super) repeated: Option<Box<RecoveredResults>>,
     pub(super) cx: OpContext,
     /// True if the operation has used its context.
     pub(super) used: bool,
@@ -298,7 +298,7 @@ impl Cursor {
     /// Takes the reply, and the log record that it waits for. Keeps the results in the slot if
     /// asked to, and puts the session back into the connection's state.
     pub(super) fn take_reply(&mut self, s: &Nfs4, conn: &ConnInfo) -> (ReplyBuf, Option<Lsn>) {
-        self.cx.settle(&s.vfs.throttle);
+        self.cx.settle_charge(&s.vfs.throttle);
         if let Some(status) = self.failed_with() {
             // An unknown operation, or none at all, is counted as COMPOUND.
             let operation = operation::nfs4(self.operation_at_hand.max(COMPOUND));
@@ -335,7 +335,7 @@ impl Cursor {
 
     /// Frees the slot of a request that is dropped while it is suspended: see `slot`.
     pub(super) fn abandon(&mut self, s: &Nfs4) {
-        self.cx.settle(&s.vfs.throttle);
+        self.cx.settle_charge(&s.vfs.throttle);
         let Some(hold) = self.hold.take() else {
             return;
         };
@@ -440,7 +440,7 @@ impl<'a> Run<'a> {
 
     /// Settles the operation's charges so far; its further work is charged anew.
     pub(super) fn renew_context(&mut self) {
-        self.c.cx.settle(&self.s.vfs.throttle);
+        self.c.cx.settle_charge(&self.s.vfs.throttle);
         self.c.cx.renew();
     }
 
@@ -571,7 +571,7 @@ impl<'a> Run<'a> {
         &mut self,
         file: FileId,
         access: Access<'o>,
-    ) -> Result<Admitted<'a, Access<'o>>, Stop<Status>> {
+    ) -> Result<AdmittedFile<'a, Access<'o>>, Stop<Status>> {
         let session = self.caller(access);
         self.c.used = true;
         match self.s.vfs.admit_file(self.table, file, &session) {
@@ -593,7 +593,7 @@ impl<'a> Run<'a> {
         };
         // Such requests may contain these operations as well, none of which shows contents.
         let at_hand = self.c.operation_at_hand;
-        if !ops.may.has(at_hand) && !matches!(at_hand, GETATTR | PUTFH | RESTOREFH) {
+        if !ops.may.contains(at_hand) && !matches!(at_hand, GETATTR | PUTFH | RESTOREFH) {
             return false;
         }
         let mut r = Reader::new(self.args.get(self.c.at..).unwrap_or_default());
@@ -604,7 +604,7 @@ impl<'a> Run<'a> {
                 Ok(_) => Some(operation),
             }
         });
-        self.client_ref().is_machine(self.credential) && operations.any(|op| ops.may.has(op))
+        self.client_ref().is_machine(self.credential) && operations.any(|op| ops.may.contains(op))
     }
 
     /// Admits the caller to a file's volume, and charges it.
@@ -614,7 +614,7 @@ impl<'a> Run<'a> {
         file: FileId,
         access: Access<'o>,
         cost: C,
-    ) -> Result<(Operand<'a, 'o>, Charged<C>), Stop<Status>> {
+    ) -> Result<(Operand<'a, 'o>, ChargeProof<C>), Stop<Status>> {
         let admitted = self.admit(file, access)?;
         let charged = admitted.charge(&self.s.vfs, &mut self.c.cx, cost)?;
         self.c.charged = true;
@@ -627,7 +627,7 @@ impl<'a> Run<'a> {
     pub(super) fn look(&mut self, file: FileId) -> Result<Operand<'a, 'static>, Stop<Status>> {
         Ok(match self.c.charged {
             true => self.enter(file, Access::Mode(None), Exempt)?.0,
-            false => self.enter(file, Access::Mode(None), Looks)?.0,
+            false => self.enter(file, Access::Mode(None), MetadataRead)?.0,
         })
     }
 

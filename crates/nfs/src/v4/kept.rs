@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use weir_base::{Lsn, SipKey};
-use weir_vfs::grace::{Bound, FileKey, Had, Kinds, RecordId};
+use weir_vfs::grace::{FileKey, Had, Kinds, PossibleClaims, RecordId};
 
 /// The files of a client that its own record does not list.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub(super) struct More {
 
 /// The content of a client's records.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct RecordContent {
     /// The number of its own record.
     pub(super) id: RecordId,
     /// Claims that its own record covers.
@@ -26,7 +26,7 @@ pub(super) struct Kept {
     pub(super) addresses: Vec<IpAddr>,
 }
 
-impl Kept {
+impl RecordContent {
     /// Returns true if a claim is covered.
     pub(super) fn covers(&self, claim: Option<(FileKey, Kinds)>) -> bool {
         claim.is_none_or(|(file, kinds)| {
@@ -36,7 +36,7 @@ impl Kept {
     }
 
     /// Returns all claims that are covered.
-    pub(super) fn all(&self) -> Had {
+    pub(super) fn covered_claims(&self) -> Had {
         let mut all = self.more.had.clone();
         all.merge(self.had.clone());
         all
@@ -46,14 +46,14 @@ impl Kept {
 /// The record of a client that is known.
 #[derive(Debug)]
 pub(super) struct Record {
-    pub(super) kept: Kept,
+    pub(super) kept: RecordContent,
     /// The log record that makes it durable.
     pub(super) lsn: Lsn,
 }
 
 /// The record from before the start of a client that has not come back.
-pub(super) struct Expected {
-    pub(super) kept: Kept,
+pub(super) struct ExpectedClient {
+    pub(super) kept: RecordContent,
     /// True if the refusal of a caller at another address was logged.
     pub(super) reported: bool,
 }
@@ -62,7 +62,7 @@ pub(super) struct Expected {
 #[derive(Default)]
 pub(super) struct Before {
     /// Clients that have not come back, by name.
-    pub(super) clients: HashMap<Box<[u8]>, Expected>,
+    pub(super) clients: HashMap<Box<[u8]>, ExpectedClient>,
 }
 
 impl Before {
@@ -77,25 +77,25 @@ impl Before {
         for (id, record) in records {
             match recorded::decode(&record, owners) {
                 Some(Entry::Client(client)) => {
-                    let kept = Kept {
+                    let kept = RecordContent {
                         id,
                         had: client.had,
                         more: Arc::default(),
                         addresses: client.addresses,
                     };
                     let reported = false;
-                    clients.insert(client.name, Expected { kept, reported });
+                    clients.insert(client.name, ExpectedClient { kept, reported });
                 }
                 Some(Entry::More(of, files)) => {
                     let more = more.entry(of).or_default();
                     more.ids.push(id);
-                    let whole = Bound::NOWHERE;
+                    let whole = PossibleClaims::NOWHERE;
                     more.had.merge(Had { whole, files });
                 }
                 None => tracing::warn!(?record, "cannot decode the record of an NFSv4 client"),
             }
         }
-        for Expected { kept, .. } in clients.values_mut() {
+        for ExpectedClient { kept, .. } in clients.values_mut() {
             kept.more = Arc::new(more.remove(&kept.id).unwrap_or_default());
         }
         let gone = more.into_values().flat_map(|more| more.ids);
@@ -105,7 +105,7 @@ impl Before {
     /// Returns the names of the clients, and the claims that each may have had.
     pub(super) fn had(&self) -> impl Iterator<Item = (&[u8], Had)> {
         let clients = self.clients.iter();
-        clients.map(|(name, expected)| (name.as_ref(), expected.kept.all()))
+        clients.map(|(name, expected)| (name.as_ref(), expected.kept.covered_claims()))
     }
 
     /// Returns the number of records of files, besides those of clients.

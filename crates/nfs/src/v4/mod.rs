@@ -61,7 +61,7 @@ pub mod types;
 pub use client::Counts;
 pub use offload::Background;
 pub use referral::{Location, Referral};
-pub use remembered::{ConnInfo, Remembered};
+pub use remembered::{ConnInfo, ConnectionState};
 pub(crate) use server::{Nfs4, Parts};
 pub use state::StateCounts;
 pub use types::COMPOUND;

@@ -9,7 +9,7 @@
 //!
 //! **Bounds.** A client may have [`MOST_OF_CLIENT`] copies at once, all clients [`MOST_OF_ALL`],
 //! each with one piece in memory. A further copy is carried out before the reply, in part (see
-//! [`super::ops::copy`]), and so is that of a client that cannot be called. A copy that has ended
+//! `ops::copy`), and so is that of a client that cannot be called. A copy that has ended
 //! counts until it is acknowledged; the oldest one is forgotten when a new copy needs its place.
 //!
 //! A restart of the server forgets copies. The client notices the restart and repeats the copies

@@ -10,7 +10,7 @@
 //! **After a restart** a client sends the requests without a reply again, over the old session. A
 //! request that has left a key is a retransmission. It is run from its start in the name of the old
 //! session. The operations with keys are not carried out, but answered with their recorded results
-//! ([`Run::repeat`]). The operations around them, which change nothing, are run. The reply has the
+//! (`ops::repeat`). The operations around them, which change nothing, are run. The reply has the
 //! present change counters, which do not match one moment (`atomic` is false), so the client drops
 //! its cache of the directory. A request that has left no key changed nothing, and is answered
 //! BADSESSION as any other: its client creates a new session, reclaims its opens, and sends the
@@ -86,10 +86,10 @@ pub(super) fn at_place(mut hash: [u8; CallKey::LEN], place: u32) -> [u8; CallKey
 }
 
 /// Results of a request's operations from before the restart: place, volume and inode.
-pub(super) struct Repeated(pub(super) Vec<(u32, VolumeId, Ino)>);
+pub(super) struct RecoveredResults(pub(super) Vec<(u32, VolumeId, Ino)>);
 
-impl Repeated {
-    pub(super) fn at(&self, place: u32) -> Option<(VolumeId, Ino)> {
+impl RecoveredResults {
+    pub(super) fn find_at(&self, place: u32) -> Option<(VolumeId, Ino)> {
         let found = self.0.iter().find(|(at, ..)| *at == place);
         found.map(|(_, volume, ino)| (*volume, *ino))
     }
@@ -155,7 +155,7 @@ impl Before {
         session: &SessionId,
         request: &Request,
         count: u32,
-    ) -> Option<Repeated> {
+    ) -> Option<RecoveredResults> {
         let done = self.done.lock();
         if done.is_empty() {
             return None;
@@ -166,7 +166,7 @@ impl Before {
             Some((place, *volume, *ino))
         });
         let found: Vec<_> = found.collect();
-        (!found.is_empty()).then_some(Repeated(found))
+        (!found.is_empty()).then_some(RecoveredResults(found))
     }
 
     /// Returns true if an operation created a file that no client is recorded to have opened: the

@@ -58,7 +58,7 @@ impl Principal {
     }
 
     /// Returns the principal of a credential.
-    pub fn of(credential: &Credential) -> Principal {
+    pub fn from_credential(credential: &Credential) -> Principal {
         Principal {
             flavour: match credential.flavour() {
                 Flavour::Krb5Integrity | Flavour::Krb5Privacy => Flavour::Krb5,
@@ -72,7 +72,7 @@ impl Principal {
 
 /// Operations for which SP4_MACH_CRED is enforced: EXCHANGE_ID, CREATE_SESSION, DESTROY_SESSION,
 /// BIND_CONN_TO_SESSION and DESTROY_CLIENTID, which affect the client and its sessions.
-pub const MACHINE_MUST: Bitmap = Bitmap::of(&[
+pub const MACHINE_MUST: Bitmap = Bitmap::from_numbers(&[
     BIND_CONN_TO_SESSION,
     EXCHANGE_ID,
     CREATE_SESSION,
@@ -82,7 +82,7 @@ pub const MACHINE_MUST: Bitmap = Bitmap::of(&[
 /// Operations that the machine may be allowed: CLOSE, COMMIT, DELEGRETURN, LOCKU, OPEN_DOWNGRADE,
 /// SECINFO, WRITE, FREE_STATEID, SECINFO_NO_NAME, TEST_STATEID. None needs more than a state of the
 /// client, and none shows contents.
-pub const MACHINE_MAY: Bitmap = Bitmap::of(&[4, 5, 8, 14, 21, 33, 38, 45, 52, 55]);
+pub const MACHINE_MAY: Bitmap = Bitmap::from_numbers(&[4, 5, 8, 14, 21, 33, 38, 45, 52, 55]);
 
 /// Returns true if messages with a credential are protected against modification.
 pub fn is_protected(credential: &Credential) -> bool {

@@ -26,7 +26,7 @@ pub(super) struct Reach {
 
 impl Reach {
     /// Returns the reach of a client that introduces itself at an address.
-    pub(super) fn at(address: IpAddr) -> Reach {
+    pub(super) fn from_address(address: IpAddr) -> Reach {
         Reach {
             addresses: vec![address],
             lines: Vec::new(),

@@ -10,26 +10,26 @@ pub(super) const COOLING: u32 = 30;
 pub(super) const BUCKETS: usize = 1024;
 
 /// Time of the last recall by the hash of the file: seconds on the monotonic clock, from 1.
-pub(super) struct Recalled(Box<[AtomicU32]>);
+pub(super) struct RecallTimes(Box<[AtomicU32]>);
 
-impl Default for Recalled {
-    fn default() -> Recalled {
-        Recalled((0..BUCKETS).map(|_| AtomicU32::new(0)).collect())
+impl Default for RecallTimes {
+    fn default() -> RecallTimes {
+        RecallTimes((0..BUCKETS).map(|_| AtomicU32::new(0)).collect())
     }
 }
 
-impl Recalled {
-    pub(super) fn of(&self, file: FileId) -> &AtomicU32 {
+impl RecallTimes {
+    pub(super) fn bucket(&self, file: FileId) -> &AtomicU32 {
         let number = (file.ino.0 ^ file.volume.0 << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.0[(number >> 32) as usize % BUCKETS]
     }
 
     pub(super) fn note(&self, file: FileId, now: u64) {
-        self.of(file).store(now as u32 + 1, Ordering::Relaxed);
+        self.bucket(file).store(now as u32 + 1, Ordering::Relaxed);
     }
 
     pub(super) fn lately(&self, file: FileId, now: u64) -> bool {
-        match self.of(file).load(Ordering::Relaxed) {
+        match self.bucket(file).load(Ordering::Relaxed) {
             0 => false,
             then => (now as u32 + 1).wrapping_sub(then) < COOLING,
         }

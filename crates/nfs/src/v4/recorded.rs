@@ -8,14 +8,17 @@
 //!
 //! Tags:
 //! - 1: the client's name: 0 and its owner, or 1 and a hash of one that is too long.
-//! - 2: for each kind of claims, the volumes in which it may have any (8 bytes each; [`Bound`]).
+//! - 2: for each kind of claims, the volumes in which it may have any (8 bytes each;
+//!   [`PossibleClaims`](weir_vfs::grace::PossibleClaims)).
 //! - 3: one address of the client, 4 or 16 bytes. Without any, it may call from anywhere.
 //! - 4: files in which it may have claims ([`put_files`]).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use weir_base::SipKey;
-use weir_vfs::grace::{Bound, FILE_BYTES, FileKey, Had, Kinds, RecordId, files_of, put_files};
+use weir_vfs::grace::{
+    FILE_BYTES, FileKey, Had, Kinds, PossibleClaims, RecordId, files_of, put_files,
+};
 use weir_vfs::volume::MAX_CLIENT;
 
 const WHOLE: u8 = 0;
@@ -48,14 +51,14 @@ pub(super) fn room(name: &[u8]) -> usize {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     /// A client.
-    Client(Recorded),
+    Client(ClientRecord),
     /// More files in which the client of a record may have claims.
     More(RecordId, BTreeMap<FileKey, Kinds>),
 }
 
 /// A record of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Recorded {
+pub(super) struct ClientRecord {
     /// The name under which it is recorded over restarts ([`name`]).
     pub(super) name: Box<[u8]>,
     /// Claims that it may have.
@@ -113,8 +116,8 @@ pub(super) fn encode_more(of: RecordId, files: &[(FileKey, Kinds)]) -> Vec<u8> {
 /// Decodes a record; `None` if it is malformed or of an unknown kind.
 pub(super) fn decode(record: &[u8], owners: SipKey) -> Option<Entry> {
     let older = |name| {
-        let (had, addresses) = (Bound::ANYWHERE.into(), Vec::new());
-        Some(Entry::Client(Recorded {
+        let (had, addresses) = (PossibleClaims::ANYWHERE.into(), Vec::new());
+        Some(Entry::Client(ClientRecord {
             name,
             had,
             addresses,
@@ -133,8 +136,9 @@ pub(super) fn decode(record: &[u8], owners: SipKey) -> Option<Entry> {
     decode_fields(rest).map(Entry::Client)
 }
 
-fn decode_fields(mut rest: &[u8]) -> Option<Recorded> {
-    let (mut named, mut had, mut addresses) = (None, Had::from(Bound::ANYWHERE), Vec::new());
+fn decode_fields(mut rest: &[u8]) -> Option<ClientRecord> {
+    let (mut named, mut had, mut addresses) =
+        (None, Had::from(PossibleClaims::ANYWHERE), Vec::new());
     while let Some((&[tag, high, low], behind)) = rest.split_first_chunk() {
         let length = u16::from_be_bytes([high, low]);
         let (bytes, behind) = behind.split_at_checked(length.into())?;
@@ -145,7 +149,7 @@ fn decode_fields(mut rest: &[u8]) -> Option<Recorded> {
                 let words = bytes
                     .chunks_exact(8)
                     .filter_map(|word| word.try_into().ok());
-                had.whole = Bound::from_words(words.map(u64::from_be_bytes));
+                had.whole = PossibleClaims::from_words(words.map(u64::from_be_bytes));
             }
             ADDRESS => {
                 let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from).ok();
@@ -157,7 +161,7 @@ fn decode_fields(mut rest: &[u8]) -> Option<Recorded> {
         }
     }
     let name = named.filter(|_| rest.is_empty())?;
-    Some(Recorded {
+    Some(ClientRecord {
         name,
         had,
         addresses,
@@ -178,7 +182,7 @@ mod tests {
         FileKey { volume, ino }
     }
 
-    fn client(record: &[u8]) -> Option<Recorded> {
+    fn client(record: &[u8]) -> Option<ClientRecord> {
         match decode(record, owners())? {
             Entry::Client(client) => Some(client),
             Entry::More(..) => None,
@@ -189,7 +193,7 @@ mod tests {
     fn records_round_trip_and_fit() {
         for owner in [&b"client"[..], &[7; MAX_WHOLE], &[7; MAX_WHOLE + 1]] {
             let name = name(owners(), owner);
-            let mut had = Had::from(Bound::of(Kinds::RANGES, VolumeId(3)));
+            let mut had = Had::from(PossibleClaims::in_volume(Kinds::RANGES, VolumeId(3)));
             let room = room(&name);
             assert!(room >= 6 && (owner.len() > 100 || room >= 40), "{room}");
             for files in [0, room] {
@@ -199,7 +203,7 @@ mod tests {
                     let record = encode(&name, &had, &addresses);
                     assert!(record.len() <= MAX_CLIENT);
                     let (name, had) = (name.clone(), had.clone());
-                    let expected = Some(Recorded {
+                    let expected = Some(ClientRecord {
                         name,
                         had,
                         addresses,
@@ -230,19 +234,19 @@ mod tests {
         for owner in [&b"client"[..], &[7; MAX_CLIENT - 1]] {
             let decoded = client(&[&[WHOLE], owner].concat()).unwrap();
             assert_eq!(decoded.name, name(owners(), owner));
-            assert_eq!(decoded.had, Bound::ANYWHERE.into());
+            assert_eq!(decoded.had, PossibleClaims::ANYWHERE.into());
             assert!(decoded.addresses.is_empty());
         }
         let hashed = name(owners(), &[7; 1024]);
         let decoded = client(&hashed).unwrap();
         assert_eq!(decoded.name, hashed);
-        assert_eq!(decoded.had, Bound::ANYWHERE.into());
+        assert_eq!(decoded.had, PossibleClaims::ANYWHERE.into());
     }
 
     #[test]
     fn a_record_that_is_cut_off_is_not_understood() {
         let name = name(owners(), b"client");
-        let record = encode(&name, &Bound::ANYWHERE.into(), &[]);
+        let record = encode(&name, &PossibleClaims::ANYWHERE.into(), &[]);
         // Between two fields it is a shorter record.
         let shorter = 1 + 3 + name.len();
         for len in 0..record.len() {

@@ -13,7 +13,7 @@
 //! says "anywhere", then the lists are written, then its own record relies on them.
 
 use super::client::{Caller, Client, IN_USE, SERVICE};
-use super::kept::{Kept, More, Record};
+use super::kept::{More, Record, RecordContent};
 use super::protect::Principal;
 use super::recorded::{self, MAX_ADDRESSES, MORE_FILES};
 use super::server::Nfs4;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_base::Lsn;
 use weir_base::limits::protocol::MAX_FILE_RECORDS;
-use weir_vfs::grace::{Bound, FileKey, Had, Kinds, RecordId};
+use weir_vfs::grace::{FileKey, Had, Kinds, PossibleClaims, RecordId};
 use weir_vfs::{Error, OpResult, Stop, volume};
 
 /// Interval in seconds at which records are trimmed.
@@ -53,7 +53,7 @@ impl Nfs4 {
         let more = known.map_or_else(Arc::default, |kept| Arc::clone(&kept.more));
         let id = known.map(|kept| kept.id);
         let durable = known.is_some_and(|kept| kept.covers(claim) && kept.addresses == addresses);
-        let mut kept = Kept {
+        let mut kept = RecordContent {
             id: RecordId::from_bytes([0; 8]),
             had,
             more,
@@ -86,7 +86,7 @@ impl Nfs4 {
     }
 
     /// Removes a record.
-    pub(super) fn forget(&self, kept: &Kept) {
+    pub(super) fn forget(&self, kept: &RecordContent) {
         self.records.change_some_time(kept.id, None);
         self.forget_more(&kept.more.ids);
     }
@@ -143,10 +143,10 @@ impl Nfs4 {
             gone.iter().for_each(|gone| self.forget(&gone.kept));
             return;
         }
-        let fits = had.whole == Bound::NOWHERE;
+        let fits = had.whole == PossibleClaims::NOWHERE;
         let all = if fits { had } else { states.had(MOST_FILES) };
         let elsewhere = !fits && !all.files.is_empty();
-        if record.kept.all() == all && elsewhere != record.kept.more.ids.is_empty() {
+        if record.kept.covered_claims() == all && elsewhere != record.kept.more.ids.is_empty() {
             return;
         }
         let _ = match elsewhere {
@@ -189,7 +189,7 @@ impl Nfs4 {
         all: Had,
     ) -> Result<(), volume::Stop> {
         let anywhere = all.files.iter().fold(all.whole, |bound, (file, kinds)| {
-            bound.or(Bound::of(*kinds, file.volume))
+            bound.or(PossibleClaims::in_volume(*kinds, file.volume))
         });
         self.replace_own(client, record, anywhere.into())?;
         let old = std::mem::take(&mut record.kept.more);
@@ -218,7 +218,7 @@ impl Nfs4 {
         // The remaining records list files that the client no longer has.
         self.forget_more(free.as_slice());
         let had = Had {
-            whole: Bound::NOWHERE,
+            whole: PossibleClaims::NOWHERE,
             files: all.files,
         };
         // Files that were not written are covered by the client's own record.
@@ -246,7 +246,9 @@ impl Nfs4 {
     /// Returns true if a name is that of a client that may still reclaim, and that is not at the
     /// caller's address. The first such caller is logged.
     pub(super) fn is_recorded_elsewhere(&self, owner: &[u8], caller: &Caller<'_>) -> bool {
-        if !self.vfs.grace.runs(caller.now) || Principal::of(caller.credential).is_proven() {
+        if !self.vfs.grace.runs(caller.now)
+            || Principal::from_credential(caller.credential).is_proven()
+        {
             return false;
         }
         let mut before = self.before.lock();

@@ -40,7 +40,7 @@ pub struct Location {
 impl Location {
     /// Returns the location of a path at an address. An address with another port than NFS's own is
     /// a universal address.
-    pub fn at(address: SocketAddr, path: &str) -> Location {
+    pub fn from_address(address: SocketAddr, path: &str) -> Location {
         let (ip, port) = (address.ip().to_canonical(), address.port());
         Location {
             server: match port {
@@ -61,7 +61,7 @@ pub(super) fn of_directory(directory: &Directory) -> impl Iterator<Item = Referr
         let places = remote.nfs.iter().take(MAX_LOCATIONS);
         Referral {
             path: path.to_owned(),
-            locations: places.map(|at| Location::at(*at, path)).collect(),
+            locations: places.map(|at| Location::from_address(*at, path)).collect(),
         }
     })
 }

@@ -7,19 +7,19 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 /// The connection that a call came over.
-pub type ConnInfo = weir_conn::ConnInfo<Remembered>;
+pub type ConnInfo = weir_conn::ConnInfo<ConnectionState>;
 
 /// State of NFSv4 that a connection keeps.
 #[derive(Clone, Default)]
-pub struct Remembered {
+pub struct ConnectionState {
     /// The session of its last request.
     pub(crate) session: RefCell<Option<Arc<Session>>>,
     /// The states under which its last requests read and wrote.
     pub(crate) states: Recent,
 }
 
-impl std::fmt::Debug for Remembered {
+impl std::fmt::Debug for ConnectionState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Remembered")
+        f.write_str("ConnectionState")
     }
 }

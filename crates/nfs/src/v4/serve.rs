@@ -17,7 +17,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_base::Lsn;
-use weir_conn::{Arrival, Parts as RequestParts, Request, Resumed, resume};
+use weir_conn::{Arrival, Parts as RequestParts, Request, WaitOutcome, resume};
 use weir_vfs::Suspend;
 use weir_vfs::claims::Notice;
 
@@ -64,7 +64,7 @@ impl Nfs4 {
                     let session = Arc::clone(&hold.session);
                     conn.state.session.replace(Some(session));
                 }
-                let waiting = Waiting {
+                let waiting = SuspendedCompound {
                     service: Arc::clone(self),
                     cursor: Some(Box::new(cursor)),
                     conn: conn.clone(),
@@ -160,7 +160,7 @@ impl Nfs4 {
             unreachable!("a request that shows what it is to write");
         };
         let at = call.args.len() - r.rest().len();
-        let mut cursor = Cursor::new(call.xid, &compound, at, self.now().into(), conn.id);
+        let mut cursor = Cursor::new(call.xid, &compound, at, self.current_time().into(), conn.id);
         let unread = Unread {
             bytes: bytes - head.len(),
             status,
@@ -274,14 +274,14 @@ impl Nfs4 {
 }
 
 /// A suspended request. If it is dropped, it releases its slot as [`Cursor::abandon`] describes.
-struct Waiting {
+struct SuspendedCompound {
     service: Arc<Nfs4>,
     cursor: Option<Box<Cursor>>,
     conn: ConnInfo,
     record: Vec<u8>,
 }
 
-impl Drop for Waiting {
+impl Drop for SuspendedCompound {
     fn drop(&mut self) {
         if let Some(mut cursor) = self.cursor.take() {
             cursor.abandon(&self.service);
@@ -296,7 +296,7 @@ fn waiting_cursor(cursor: &mut Option<Box<Cursor>>) -> &mut Cursor {
     }
 }
 
-impl Request for Waiting {
+impl Request for SuspendedCompound {
     type Reply = ReplyBuf;
     type Cancel = Infallible;
 
@@ -309,16 +309,16 @@ impl Request for Waiting {
         }
     }
 
-    fn resume(&mut self, resumed: Resumed<Infallible>) -> Result<Outcome, Suspend> {
+    fn resume(&mut self, resumed: WaitOutcome<Infallible>) -> Result<Outcome, Suspend> {
         let Message::Call(call) = rpc::message(&self.record) else {
             return Ok(Outcome::Close("not an RPC message"));
         };
         let cursor = waiting_cursor(&mut self.cursor);
         let failed = match resumed {
-            Resumed::Ready => None,
-            Resumed::NotRecalled | Resumed::NotNamed => Some(Status::Delay),
-            Resumed::Failed(error) => Some(Status::from(error)),
-            Resumed::Cancelled(never) => match never {},
+            WaitOutcome::Ready => None,
+            WaitOutcome::NotRecalled | WaitOutcome::NotNamed => Some(Status::Delay),
+            WaitOutcome::Failed(error) => Some(Status::from(error)),
+            WaitOutcome::Cancelled(never) => match never {},
         };
         let ran = match failed {
             Some(status) => {

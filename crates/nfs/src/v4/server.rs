@@ -1,13 +1,13 @@
 //! State of the service: its clients, their records, and its queues.
 
-use super::blocked::Blocked;
+use super::blocked::BlockedLockQueue;
 use super::calls::Callbacks;
 use super::client::{Client, Registry, SERVICE};
 use super::kept::Before;
 use super::offload::Offloads;
 use super::persistent;
 use super::pseudo::Pseudo;
-use super::recalled::Recalled;
+use super::recalled::RecallTimes;
 use super::recorded;
 use super::referral::{self, Referral};
 use crate::idmap::IdMap;
@@ -58,8 +58,8 @@ pub(crate) struct Nfs4 {
     /// their generations.
     pub(super) pseudo: RwLock<([u64; 2], Arc<Pseudo>)>,
     pub(crate) callbacks: Callbacks,
-    pub(super) recalled: Recalled,
-    pub(super) blocked: Blocked,
+    pub(super) recalled: RecallTimes,
+    pub(super) blocked: BlockedLockQueue,
     pub(crate) offloads: Offloads,
     /// Maps names of users and groups, if clients may use names.
     pub(crate) idmap: OnceLock<IdMap>,
@@ -85,7 +85,7 @@ impl Nfs4 {
         let server = p.vfs.derive_secret(b"nfs4 server").hash128(&[]);
         let identity = format!("{}/{server:032x}", p.name);
         let budget = Arc::clone(p.vfs.claims.budget());
-        let (recorded, gone) = Before::load(p.records.all(SERVICE), owners);
+        let (recorded, gone) = Before::load(p.records.list_records(SERVICE), owners);
         // Their clients were removed, and they were not yet.
         gone.iter()
             .for_each(|id| p.records.change_some_time(*id, None));
@@ -120,14 +120,14 @@ impl Nfs4 {
                     Arc::new(Pseudo::new(&ExportTable::default(), &[], 0)),
                 )),
                 callbacks: Callbacks::default(),
-                recalled: Recalled::default(),
-                blocked: Blocked::default(),
+                recalled: RecallTimes::default(),
+                blocked: BlockedLockQueue::default(),
                 offloads: Offloads::default(),
                 idmap: OnceLock::new(),
                 referrals: OnceLock::new(),
                 me: this.clone(),
                 pressed: AtomicU64::new(0),
-                patience: Patience::of(PATIENCE_NFS4),
+                patience: Patience::new(PATIENCE_NFS4),
                 notices: Mutex::default(),
                 any_notice: AtomicBool::new(false),
                 kerberos: AtomicBool::new(false),
@@ -163,8 +163,8 @@ impl Nfs4 {
         self.blocked.take(|w| w.client.id == client.id);
     }
 
-    pub(super) fn now(&self) -> Time {
-        self.clock.now()
+    pub(super) fn current_time(&self) -> Time {
+        self.clock.current_time()
     }
 
     pub(super) fn monotonic(&self) -> Duration {
@@ -182,7 +182,7 @@ impl Nfs4 {
             }
         }
         // The time distinguishes the change attribute from those before the start.
-        let now = self.clock.now();
+        let now = self.clock.current_time();
         let change = (now.secs as u64)
             .wrapping_mul(1_000_000_000)
             .wrapping_add(now.nanos.into());

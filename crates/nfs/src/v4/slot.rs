@@ -45,7 +45,7 @@ pub struct Results {
 }
 
 /// A reply that is kept.
-pub struct Kept {
+pub struct CachedReply {
     /// The results as they were sent.
     pub results: Results,
     _memory: Reservation,
@@ -57,7 +57,7 @@ struct State {
     sequence: u32,
     /// Checksum of the last request; `None` before the first one, and after one that was undone.
     checksum: Option<u32>,
-    kept: Option<Arc<Kept>>,
+    kept: Option<Arc<CachedReply>>,
 }
 
 /// A slot, in a cache line of its own: a client distributes its slots over connections, which
@@ -103,11 +103,11 @@ pub struct Slots {
 }
 
 /// State of a request in its slot.
-pub enum Seen {
+pub enum SlotOutcome {
     /// New; it is now under way.
     New,
     /// A retransmission, with its kept reply.
-    Answered(Arc<Kept>),
+    Answered(Arc<CachedReply>),
     /// Refused: SEQUENCE fails with this status.
     Refused(Status),
 }
@@ -220,19 +220,19 @@ impl Slots {
 
     /// Begins a request with this sequence number in a slot; `None` if there is no memory for the
     /// slot.
-    pub fn begin(&self, slot: u32, sequence: u32, checksum: u32) -> Option<Seen> {
+    pub fn begin(&self, slot: u32, sequence: u32, checksum: u32) -> Option<SlotOutcome> {
         if slot >= self.count {
-            return Some(Seen::Refused(Status::BadSlot));
+            return Some(SlotOutcome::Refused(Status::BadSlot));
         }
         let of = self.slot_or_new(slot)?;
         Some(self.begin_in(of, slot, sequence, checksum))
     }
 
-    fn begin_in(&self, of: &Slot, slot: u32, sequence: u32, checksum: u32) -> Seen {
+    fn begin_in(&self, of: &Slot, slot: u32, sequence: u32, checksum: u32) -> SlotOutcome {
         let mut s = of.state.lock();
         if sequence == s.sequence.wrapping_add(1) {
             if of.is_busy() {
-                return Seen::Refused(Status::SeqMisordered);
+                return SlotOutcome::Refused(Status::SeqMisordered);
             }
             *s = State {
                 sequence,
@@ -244,16 +244,16 @@ impl Slots {
             if slot > self.highest() {
                 self.highest.fetch_max(slot, Ordering::Relaxed);
             }
-            return Seen::New;
+            return SlotOutcome::New;
         }
         let Some(known) = s.checksum.filter(|_| sequence == s.sequence) else {
-            return Seen::Refused(Status::SeqMisordered);
+            return SlotOutcome::Refused(Status::SeqMisordered);
         };
         match &s.kept {
-            _ if of.is_busy() => Seen::Refused(Status::Delay),
-            _ if known != checksum => Seen::Refused(Status::SeqFalseRetry),
-            Some(kept) => Seen::Answered(Arc::clone(kept)),
-            None => Seen::Refused(Status::RetryUncachedRep),
+            _ if of.is_busy() => SlotOutcome::Refused(Status::Delay),
+            _ if known != checksum => SlotOutcome::Refused(Status::SeqFalseRetry),
+            Some(kept) => SlotOutcome::Answered(Arc::clone(kept)),
+            None => SlotOutcome::Refused(Status::RetryUncachedRep),
         }
     }
 
@@ -265,12 +265,12 @@ impl Slots {
             if memory.is_none() {
                 self.pressed.store(true, Ordering::Relaxed);
             }
-            Some(Arc::new(Kept {
+            Some(Arc::new(CachedReply {
                 results,
                 _memory: memory?,
             }))
         });
-        self.over(slot, |state| {
+        self.release_slot(slot, |state| {
             kept.map(|kept| {
                 let mut s = state.lock();
                 s.kept = Some(kept);
@@ -281,7 +281,7 @@ impl Slots {
 
     /// Undoes the request in the slot, which changed nothing.
     pub fn undo(&self, slot: u32) {
-        self.over(slot, |state| {
+        self.release_slot(slot, |state| {
             let mut s = state.lock();
             let sequence = s.sequence.wrapping_sub(1);
             // The state of the request before is lost. Its client has the reply, so a
@@ -296,7 +296,11 @@ impl Slots {
 
     /// Ends the request in the slot. If `change` takes the lock, the slot becomes free before the
     /// lock is released.
-    fn over(&self, slot: u32, change: impl FnOnce(&Mutex<State>) -> Option<MutexGuard<'_, State>>) {
+    fn release_slot(
+        &self,
+        slot: u32,
+        change: impl FnOnce(&Mutex<State>) -> Option<MutexGuard<'_, State>>,
+    ) {
         if let Some(slot) = self.slot(slot) {
             assert!(slot.is_busy(), "a slot whose request ends has one");
             let changed = change(&slot.state);

@@ -28,12 +28,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use weir_base::Time;
 use weir_vfs::FileId;
-use weir_vfs::claims::{Modes, Owner, Who};
+use weir_vfs::claims::{Modes, Owner, OwnerId};
 use weir_vfs::grace::{FileKey, Had, Kinds};
 use weir_vfs::volume::{Attr, Pin};
 
 /// Key under which a client holds its delegations: opens and I/O of its own do not break them.
-pub static DELEGATIONS: Who = Who::key(0);
+pub static DELEGATIONS: OwnerId = OwnerId::key(0);
 
 /// Memory charged for an open besides its claim, in bytes.
 pub const OPEN_BYTES: usize = 512;
@@ -128,23 +128,23 @@ impl Basis {
 /// lock of the client's states nor a reference count. The requests of all the client's connections
 /// would write to both.
 #[derive(Default)]
-pub struct Recent(RefCell<Option<Box<[Option<Place>; RECENT]>>>);
+pub struct Recent(RefCell<Option<Box<[Option<RecentEntry>; RECENT]>>>);
 
 /// The `other` of a stateid, and its state.
-type Place = ([u8; 12], Arc<Basis>);
+type RecentEntry = ([u8; 12], Arc<Basis>);
 
 /// Maximum number of states that a connection remembers.
 const RECENT: usize = 16;
 
 impl Recent {
-    fn at(other: &[u8; 12]) -> usize {
+    fn slot_index(other: &[u8; 12]) -> usize {
         usize::from(other[11]) % RECENT
     }
 
     /// Takes the state of a stateid, if the stateid is its newest and it has not ended.
     pub fn take(&self, id: &StateId) -> Option<Arc<Basis>> {
         let mut all = self.0.borrow_mut();
-        let place = all.as_mut()?.get_mut(Self::at(&id.other))?;
+        let place = all.as_mut()?.get_mut(Self::slot_index(&id.other))?;
         let found = place.take_if(|(other, _)| *other == id.other);
         let (_, basis) = found.filter(|(_, b)| !b.is_over() && b.is_newest(id.seqid))?;
         Some(basis)
@@ -154,7 +154,7 @@ impl Recent {
     pub fn put(&self, id: &StateId, basis: Arc<Basis>) {
         let mut all = self.0.borrow_mut();
         let all = all.get_or_insert_default();
-        if let Some(place) = all.get_mut(Self::at(&id.other)) {
+        if let Some(place) = all.get_mut(Self::slot_index(&id.other)) {
             *place = Some((id.other, basis));
         }
     }
@@ -376,8 +376,8 @@ pub struct States {
     client: u32,
     next: u32,
     all: HashMap<u32, State>,
-    opens: HashMap<(FileId, Who), u32>,
-    locks: HashMap<(FileId, Who), u32>,
+    opens: HashMap<(FileId, OwnerId), u32>,
+    locks: HashMap<(FileId, OwnerId), u32>,
     delegations: HashMap<FileId, u32>,
     /// Revoked states that the client has not freed yet: the status that it gets, and the memory
     /// charged for the state.
@@ -398,7 +398,7 @@ pub struct StateCounts {
 }
 
 /// A revoked state that was freed.
-pub struct Freed {
+pub struct FreedState {
     /// Status that the client got for it.
     pub status: Status,
     /// Memory charged for it in bytes.
@@ -710,10 +710,10 @@ impl States {
     }
 
     /// Frees the stateid of a revoked state; `None` if it does not name one.
-    pub fn free_revoked(&mut self, id: &StateId) -> Option<Freed> {
+    pub fn free_revoked(&mut self, id: &StateId) -> Option<FreedState> {
         let number = self.number(id)?;
         let (status, bytes) = self.revoked.remove(&number)?;
-        Some(Freed {
+        Some(FreedState {
             status,
             bytes,
             others: self.revoked.values().any(|(s, _)| *s == status),
@@ -741,7 +741,7 @@ mod tests {
                 address: [10, 0, 0, 1].into(),
                 name: Arc::default(),
             },
-            who: Who::key(7),
+            who: OwnerId::key(7),
             shown: Arc::default(),
         };
         let (recent, basis) = (Recent::default(), Basis::new(file, owner, READ));

@@ -71,7 +71,7 @@ pub struct Bitmap {
 
 impl Bitmap {
     /// Returns the set of these numbers.
-    pub const fn of(numbers: &[u32]) -> Bitmap {
+    pub const fn from_numbers(numbers: &[u32]) -> Bitmap {
         let mut words = [0; 3];
         let mut at = 0;
         while at < numbers.len() {
@@ -114,7 +114,7 @@ impl Bitmap {
     }
 
     /// Returns true if a number is in the set.
-    pub const fn has(&self, number: u32) -> bool {
+    pub const fn contains(&self, number: u32) -> bool {
         self.words[(number / 32) as usize] & 1 << (number % 32) != 0
     }
 
@@ -266,13 +266,13 @@ mod tests {
 
     #[test]
     fn bitmaps_are_read_back_and_know_what_is_beyond() {
-        let map = Bitmap::of(&[0, 33, 82]);
+        let map = Bitmap::from_numbers(&[0, 33, 82]);
         let mut out = Vec::new();
         map.put(&mut out);
         assert_eq!(out.len(), 16);
         let read = Bitmap::decode(&mut Reader::new(&out)).unwrap();
         assert_eq!(read, map);
-        assert!(read.has(82) && !read.has(81) && read.within(&map));
+        assert!(read.contains(82) && !read.contains(81) && read.within(&map));
         let wide = [0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
         let read = Bitmap::decode(&mut Reader::new(&wide)).unwrap();
         assert!(read.beyond && !read.within(&map) && !read.is_empty());

@@ -11,11 +11,11 @@ pub const GETATTR: u32 = 3;
 pub const NOTIFY_LOCK: u32 = 13;
 
 /// A message with the number of its connection.
-type Sent = (u64, Vec<u8>);
+type SentMessage = (u64, Vec<u8>);
 
 /// Queue of the messages sent to clients.
 #[derive(Clone, Default)]
-pub struct Callbacks(Arc<Mutex<Vec<Sent>>>);
+pub struct Callbacks(Arc<Mutex<Vec<SentMessage>>>);
 
 /// A call with its CB_SEQUENCE taken apart.
 pub struct Callback {
@@ -34,7 +34,7 @@ pub struct Callback {
 
 impl Callbacks {
     /// Lets the server call clients, which delegations need.
-    pub fn of(s: &Server) -> Callbacks {
+    pub fn attach_to(s: &Server) -> Callbacks {
         let calls = Callbacks::default();
         let sent = calls.clone();
         s.service.on_callback(Arc::new(move |connection, message| {
@@ -46,15 +46,15 @@ impl Callbacks {
 
     /// The only call since the last time, if there was one.
     pub fn next(&self) -> Option<Callback> {
-        let mut all = self.all();
+        let mut all = self.take_calls();
         assert!(all.len() <= 1, "{} calls", all.len());
         all.pop()
     }
 
     /// All calls since the last time.
-    pub fn all(&self) -> Vec<Callback> {
+    pub fn take_calls(&self) -> Vec<Callback> {
         let all = std::mem::take(&mut *self.0.lock().unwrap());
-        all.into_iter().map(Callback::of).collect()
+        all.into_iter().map(Callback::from_message).collect()
     }
 
     /// Returns the only call since the last time, which must be of this operation.
@@ -66,7 +66,7 @@ impl Callbacks {
 }
 
 impl Callback {
-    fn of((connection, message): Sent) -> Callback {
+    fn from_message((connection, message): SentMessage) -> Callback {
         let mut r = R(message, 0);
         let xid = r.u();
         assert_eq!((r.u(), r.u()), (0, 2), "a call");
@@ -95,7 +95,7 @@ impl Callback {
 
     fn send(&self, s: &Server, x: X) {
         let message = X::new().u(self.xid).u(1).u(0).u(0).u(0).u(0).raw(&x.0);
-        let handled = s.service.handle(&s.conn(), &message.0, s.now());
+        let handled = s.service.handle(&s.conn(), &message.0, s.current_time());
         assert!(matches!(handled, Outcome::Drop));
     }
 
@@ -115,7 +115,7 @@ impl Callback {
 
 /// Delegation granted with an OPEN.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Given {
+pub enum DelegationGrant {
     None,
     Read(Vec<u8>),
     Write(Vec<u8>),
@@ -126,17 +126,20 @@ pub enum Given {
     Not(u32),
 }
 
-impl Given {
+impl DelegationGrant {
     pub fn id(self) -> Vec<u8> {
         match self {
-            Given::Read(id) | Given::Write(id) | Given::ReadTimes(id) | Given::WriteTimes(id) => id,
+            DelegationGrant::Read(id)
+            | DelegationGrant::Write(id)
+            | DelegationGrant::ReadTimes(id)
+            | DelegationGrant::WriteTimes(id) => id,
             other => panic!("{other:?}"),
         }
     }
 }
 
 /// The stateid and the delegation of an OPEN.
-pub fn opened(results: &mut Results) -> (Vec<u8>, Given) {
+pub fn opened(results: &mut Results) -> (Vec<u8>, DelegationGrant) {
     let r = results.ok(18);
     let state = r.raw(16);
     r.raw(20);
@@ -147,9 +150,9 @@ pub fn opened(results: &mut Results) -> (Vec<u8>, Given) {
 }
 
 /// A delegation, of an OPEN or a WANT_DELEGATION.
-pub fn given(r: &mut R) -> Given {
+pub fn given(r: &mut R) -> DelegationGrant {
     match r.u() {
-        0 => Given::None,
+        0 => DelegationGrant::None,
         kind @ (1 | 2 | 4 | 5) => {
             let id = r.raw(16);
             assert_eq!(r.u(), 0, "recalled");
@@ -158,10 +161,10 @@ pub fn given(r: &mut R) -> Given {
             }
             assert_eq!((r.u(), r.u(), r.u(), r.o()), (0, 0, 0, Vec::new()));
             match kind {
-                1 => Given::Read(id),
-                2 => Given::Write(id),
-                4 => Given::ReadTimes(id),
-                _ => Given::WriteTimes(id),
+                1 => DelegationGrant::Read(id),
+                2 => DelegationGrant::Write(id),
+                4 => DelegationGrant::ReadTimes(id),
+                _ => DelegationGrant::WriteTimes(id),
             }
         }
         3 => {
@@ -169,7 +172,7 @@ pub fn given(r: &mut R) -> Given {
             if matches!(why, 1 | 2) {
                 assert_eq!(r.u(), 0);
             }
-            Given::Not(why)
+            DelegationGrant::Not(why)
         }
         kind => panic!("delegation {kind}"),
     }
@@ -198,7 +201,7 @@ pub fn poll(waiting: &mut Later) -> Option<Results> {
 }
 
 /// Opens the file `name`, which is made if it is not there: its handle, the open, the delegation.
-pub fn delegated(c: &Client<'_>, name: &[u8], access: u32) -> (Vec<u8>, Vec<u8>, Given) {
+pub fn delegated(c: &Client<'_>, name: &[u8], access: u32) -> (Vec<u8>, Vec<u8>, DelegationGrant) {
     let root = c.volume();
     let ops = Ops::new().fh(&root).open(name, b"o", (access, 0), Some(0));
     let mut r = c.run(&ops.getfh());

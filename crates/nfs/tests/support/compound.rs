@@ -34,7 +34,7 @@ pub struct Client<'s> {
 
 /// Sends the arguments of a COMPOUND.
 pub fn send(s: &Server, addr: &str, args: &X) -> Results {
-    Results::of(s.from(addr).call(NFS4, 1, args), b"tag")
+    Results::from_fields(s.from(addr).call(NFS4, 1, args), b"tag")
 }
 
 impl<'s> Client<'s> {
@@ -140,7 +140,7 @@ impl<'s> Client<'s> {
     pub fn begin(&self, args: &X) -> Outcome {
         let record = self.s.from(self.addr).encode(NFS4, 1, args);
         let conn = self.s.conn();
-        self.s.service.handle(&conn, &record, self.s.now())
+        self.s.service.handle(&conn, &record, self.s.current_time())
     }
 }
 

@@ -4,7 +4,9 @@ use super::{NFS, R, Server, X};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_auth::gss::{Accepted, Acceptor, Established, Mic, Peer, Protection, Unwrapped};
+use weir_auth::gss::{
+    AcceptOutcome, Acceptor, Mic, Peer, Protection, SecurityContext, UnwrappedMessage,
+};
 use weir_nfs::gss::window;
 use weir_vfs::{Flavours, Groups, Identity, Rule, Squash};
 
@@ -53,12 +55,12 @@ impl Protection for Mock {
         out.extend(wrap(self.key, &parts.concat()));
         true
     }
-    fn unwrap(&self, sealed: &[u8]) -> Option<Unwrapped> {
+    fn unwrap(&self, sealed: &[u8]) -> Option<UnwrappedMessage> {
         let mut bytes = vec![0xdd; 3];
         bytes.extend(unwrap(self.key, sealed)?);
         let message = 3..bytes.len();
         bytes.extend([0xee; 5]);
-        Some(Unwrapped { bytes, message })
+        Some(UnwrappedMessage { bytes, message })
     }
 }
 
@@ -66,12 +68,12 @@ impl Protection for Mock {
 pub struct Mechanism;
 
 impl Acceptor for Mechanism {
-    fn accept(&self, token: Vec<u8>) -> Pin<Box<dyn Future<Output = Accepted> + Send>> {
+    fn accept(&self, token: Vec<u8>) -> Pin<Box<dyn Future<Output = AcceptOutcome> + Send>> {
         Box::pin(std::future::ready(match token[..] {
             // Behind 255 anything may follow: the groups of a user of Active Directory.
-            [key, uid, _] | [key, uid] | [key, uid, 255, ..] => Accepted {
+            [key, uid, _] | [key, uid] | [key, uid, 255, ..] => AcceptOutcome {
                 token: vec![key, 0xaa],
-                established: Some(Established {
+                established: Some(SecurityContext {
                     peer: Peer {
                         principal: match token.get(2) {
                             Some(machine) => format!("nfs/host{machine}@TEST"),
@@ -82,12 +84,12 @@ impl Acceptor for Mechanism {
                     lifetime: Duration::from_secs(100),
                     protections: (0..2).map(|_| Box::new(Mock { key }) as _).collect(),
                 }),
-                ..Accepted::default()
+                ..AcceptOutcome::default()
             },
-            _ => Accepted {
+            _ => AcceptOutcome {
                 major: 9 << 16,
                 minor: 77,
-                ..Accepted::default()
+                ..AcceptOutcome::default()
             },
         }))
     }

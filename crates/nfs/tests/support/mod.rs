@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use weir_base::{BlockAddr, Budget, Clock, Lsn, ManualClock, SeededRng, Time};
-use weir_nfs::{Arrival, Config, ConnInfo, Later, Outcome, Outgoing, ReplyBuf, Service};
+use weir_nfs::{Arrival, Config, ConnInfo, Later, Outcome, OutgoingCall, ReplyBuf, Service};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::device::{Device, Io};
 use weir_store::{Frame, FrameMut, FramePool, IoError, IoKind, MemDevice};
-use weir_testclient::nfs3::{FILE_SYNC, How, Sattr};
+use weir_testclient::nfs3::{CreateHow3, FILE_SYNC, Sattr};
 use weir_testclient::{Call, Caller, In, Out, Reply, rpc};
 use weir_vfs::claims::ServiceId;
 use weir_vfs::grace::Records;
@@ -99,7 +99,7 @@ impl Server {
         vfs.publish(vec![Export::new("/vol1", Arc::clone(&volume), rules)]);
         vfs.follow(&engine);
         let clock = Arc::new(ManualClock::default());
-        let records = Records::of(&engine);
+        let records = Records::from_engine(&engine);
         let service = Service::new(Config {
             vfs: Arc::clone(&vfs),
             clock: clock.clone(),
@@ -134,7 +134,7 @@ impl Server {
 
     /// Starts a new service on the same data.
     pub fn restart(&mut self) {
-        self.records = Records::of(&self.engine);
+        self.records = Records::from_engine(&self.engine);
         self.vfs.claims.release_all(ServiceId(0));
         self.service = Service::new(Config {
             vfs: Arc::clone(&self.vfs),
@@ -176,7 +176,7 @@ impl Server {
     /// Returns the lock manager's records of hosts, in the order in which they came: their
     /// addresses, names, and the server's addresses that they use.
     pub fn recorded_hosts(&self) -> Vec<Vec<u8>> {
-        let all = self.records.all(ServiceId(0)).into_iter();
+        let all = self.records.list_records(ServiceId(0)).into_iter();
         let hosts = all.filter(|(_, record)| matches!(record[0], 2 | 4));
         hosts.map(|(_, record)| record.to_vec()).collect()
     }
@@ -210,7 +210,7 @@ impl Server {
     }
 
     /// Sends further calls over connections with this protection.
-    pub fn over(&self, transport: Transport) -> &Server {
+    pub fn use_transport(&self, transport: Transport) -> &Server {
         self.transport.set(transport);
         self
     }
@@ -220,8 +220,8 @@ impl Server {
         self
     }
 
-    pub fn now(&self) -> Time {
-        self.clock.now()
+    pub fn current_time(&self) -> Time {
+        self.clock.current_time()
     }
 
     /// The encoded call, and its transaction id.
@@ -255,7 +255,7 @@ impl Server {
 
     pub fn begin(&self, record: &[u8]) -> Outcome {
         let arrival = Arrival {
-            time: self.now(),
+            time: self.current_time(),
             monotonic: u64::try_from(self.clock.monotonic().as_nanos()).ok(),
             reads: usize::MAX,
         };
@@ -274,7 +274,7 @@ impl Server {
     }
 
     /// All calls that wait to be made to clients.
-    pub fn outgoing(&self) -> Vec<Outgoing> {
+    pub fn outgoing(&self) -> Vec<OutgoingCall> {
         std::iter::from_fn(|| self.service.next_outgoing(|_| true)).collect()
     }
 
@@ -296,7 +296,7 @@ impl Server {
     }
 
     /// The reply to a call, decoded to its end.
-    pub fn ask(&self, call: &Call) -> Reply {
+    pub fn send_call(&self, call: &Call) -> Reply {
         let (program, version, procedure) = call.procedure();
         let mut args = Out::default();
         call.encode(&mut args);
@@ -305,14 +305,14 @@ impl Server {
     }
 
     pub fn root(&self) -> Vec<u8> {
-        match self.ask(&Call::Mnt(b"/vol1".into())) {
+        match self.send_call(&Call::Mnt(b"/vol1".into())) {
             Reply::Root(root) => root,
             other => panic!("{other:?}"),
         }
     }
 
     fn make(&self, call: &Call) -> Vec<u8> {
-        match self.ask(call) {
+        match self.send_call(call) {
             Reply::Made(Some(made), ..) => made,
             other => panic!("{call:?}: {other:?}"),
         }
@@ -320,7 +320,7 @@ impl Server {
 
     /// Creates a file (UNCHECKED) and returns its handle.
     pub fn create(&self, dir: &[u8], name: &[u8], mode: u32) -> Vec<u8> {
-        let how = How::Unchecked(Sattr::mode(mode));
+        let how = CreateHow3::Unchecked(Sattr::mode(mode));
         self.make(&Call::Create(dir.into(), name.into(), how))
     }
 
@@ -329,7 +329,7 @@ impl Server {
     }
 
     pub fn write(&self, file: &[u8], offset: u64, data: &[u8]) {
-        let reply = self.ask(&Call::Write {
+        let reply = self.send_call(&Call::Write {
             fh: file.into(),
             offset,
             stable: FILE_SYNC,
@@ -340,14 +340,14 @@ impl Server {
 
     pub fn read(&self, file: &[u8], offset: u64, count: u32) -> (Vec<u8>, bool) {
         let fh = file.into();
-        match self.ask(&Call::Read { fh, offset, count }) {
+        match self.send_call(&Call::Read { fh, offset, count }) {
             Reply::Data { data, eof } => (data, eof),
             other => panic!("{other:?}"),
         }
     }
 
     pub fn getattr(&self, object: &[u8]) -> Fattr {
-        match self.ask(&Call::Getattr(object.into())) {
+        match self.send_call(&Call::Getattr(object.into())) {
             Reply::Attr(attr) => attr,
             other => panic!("{other:?}"),
         }
@@ -511,7 +511,7 @@ impl Disks {
         let (agg, replay) =
             Aggregate::create_on(self.device.clone(), self.log.clone(), Disks::env()).unwrap();
         let engine = Engine::open(agg, replay, &rng, EngineOptions::default()).unwrap();
-        let now = weir_base::Clock::now(&ManualClock::default());
+        let now = weir_base::Clock::current_time(&ManualClock::default());
         let volume = engine
             .create_volume("vol1", (0, 0), 0o755, now, &rng)
             .unwrap();

@@ -133,7 +133,7 @@ fn calls_may_be_repeated() {
 
     let root = || {
         let volume = node.find("v-1").unwrap();
-        let mut cx = EngineContext::new(node.clock.now());
+        let mut cx = EngineContext::new(node.clock.current_time());
         volume.getattr(&mut cx, volume.root()).unwrap()
     };
     assert_eq!(root().mode, 0o750);
@@ -320,7 +320,7 @@ fn a_clone_begins_as_the_snapshot_and_its_origin_stays_while_it_does() {
     volume(&node, "v-1");
     let parent = node.find("v-1").unwrap();
     let make = |volume: &Volume, name: &str| {
-        let mut cx = EngineContext::new(node.clock.now());
+        let mut cx = EngineContext::new(node.clock.current_time());
         let (root, set) = (volume.root(), SetAttr::default());
         let made =
             volume.drive_blocking(&mut cx, |cx| volume.mkdir(cx, root, name.as_bytes(), &set));
@@ -372,7 +372,7 @@ fn what_holds_requests_back_is_named() {
     use weir_qos::{Change, Direction, Limit, Limits, PoolPlan, Rate, VolumePlan};
     let node = node();
     let number = volume(&node, "v-1").number;
-    assert_eq!(node.throttled("v-1"), Ok(Throttled::default()));
+    assert_eq!(node.throttled("v-1"), Ok(ThrottleState::default()));
     let limits = Change {
         generation: 1,
         whole: true,
@@ -413,7 +413,7 @@ fn what_holds_requests_back_is_named() {
     let second = node.vfs.throttle.gate(&request, None, &mut None);
     assert_eq!(
         node.throttled("v-1").unwrap(),
-        Throttled {
+        ThrottleState {
             binding: Some((BindingLevel::Volume, Limit::TotalBytes)),
             waiting: 1,
             source: "PREMIUM: 64 MiB/s per TiB".to_owned(),

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use weir_api::live::{FIRST_SECONDS, Kind, LATENCIES, Row, Spent, WAITS, bound_by};
+use weir_api::live::{FIRST_SECONDS, Kind, LATENCIES, OperationTimes, Row, WAITS, bound_by};
 use weir_base::VolumeId;
 use weir_nfs::operation as nfs;
-use weir_qos::{Bound, LEVELS, Limit};
+use weir_qos::{LEVELS, Limit, LimitDelays};
 use weir_smb::operation as smb;
 use weir_vfs::stats::{
-    BUCKETS, Cause, Class, Classes, FIRST_BUCKET, Moved, OPERATIONS, Totals, Waited,
+    BUCKETS, Cause, Class, ClassTotals, Classes, FIRST_BUCKET, OPERATIONS, Totals, WaitTimes,
 };
 use weir_vfs::throttle::{PoolStatus, VolumeStatus};
 
@@ -37,11 +37,11 @@ pub fn classes() -> Classes {
 }
 
 /// Nanoseconds for which limits held something back: level, limit, direction.
-type Held = Vec<(usize, Limit, u64)>;
+type LimitNanos = Vec<(usize, Limit, u64)>;
 
 /// Returns what limits of the first `levels` levels have held.
-fn held(bound: Option<&Bound>, levels: usize) -> Held {
-    let times = bound.into_iter().flat_map(Bound::times);
+fn held(bound: Option<&LimitDelays>, levels: usize) -> LimitNanos {
+    let times = bound.into_iter().flat_map(LimitDelays::times);
     times
         .filter(|(level, ..)| *level < levels)
         .map(|(level, _, limit, nanos)| (level, limit, nanos))
@@ -52,9 +52,9 @@ fn held(bound: Option<&Bound>, levels: usize) -> Held {
 type Waits = [u64; WAITS.len()];
 
 /// Returns how long a volume's requests have waited for limits and for the rest.
-fn waits(bound: Option<&Bound>, other: Option<&Waited>) -> Waits {
+fn waits(bound: Option<&LimitDelays>, other: Option<&WaitTimes>) -> Waits {
     let mut all = Waits::default();
-    let limits = bound.map(Bound::waited).unwrap_or_default();
+    let limits = bound.map(LimitDelays::waited).unwrap_or_default();
     let other = other.copied().unwrap_or_default();
     for (all, nanos) in all.iter_mut().zip(limits.into_iter().chain(other)) {
         *all = nanos;
@@ -63,7 +63,7 @@ fn waits(bound: Option<&Bound>, other: Option<&Waited>) -> Waits {
 }
 
 /// Returns a span's operations, their time and their waits, for each second of the span.
-fn spent(totals: &Totals, now: &Waits, before: Option<&Waits>, span: f64) -> Spent {
+fn spent(totals: &Totals, now: &Waits, before: Option<&Waits>, span: f64) -> OperationTimes {
     let seconds = |nanos: u64| (nanos as f64 / 1e9 / span) as f32;
     let mut waits = [0.0; WAITS.len()];
     for (at, (wait, now)) in waits.iter_mut().zip(now).enumerate() {
@@ -71,7 +71,7 @@ fn spent(totals: &Totals, now: &Waits, before: Option<&Waits>, span: f64) -> Spe
         // Counters begin anew when a volume changes its pool.
         *wait = seconds(now.checked_sub(before.unwrap_or(0)).unwrap_or(*now));
     }
-    Spent {
+    OperationTimes {
         count: (totals.count.iter().sum::<u64>() as f64 / span) as f32,
         operations: seconds(totals.nanos),
         waits,
@@ -83,9 +83,9 @@ fn spent(totals: &Totals, now: &Waits, before: Option<&Waits>, span: f64) -> Spe
 pub struct Before {
     volumes: HashMap<VolumeId, Totals>,
     clients: HashMap<IpAddr, Totals>,
-    pairs: HashMap<(VolumeId, IpAddr), Moved>,
-    held_volumes: HashMap<VolumeId, Held>,
-    held_pools: HashMap<u64, Held>,
+    pairs: HashMap<(VolumeId, IpAddr), ClassTotals>,
+    held_volumes: HashMap<VolumeId, LimitNanos>,
+    held_pools: HashMap<u64, LimitNanos>,
     waits: HashMap<VolumeId, Waits>,
 }
 
@@ -95,8 +95,8 @@ pub struct Now<'a> {
     pub volumes: &'a [VolumeStatus],
     pub totals: HashMap<VolumeId, Totals>,
     pub clients: HashMap<IpAddr, Totals>,
-    pub pairs: HashMap<(VolumeId, IpAddr), Moved>,
-    pub waits: BTreeMap<VolumeId, Waited>,
+    pub pairs: HashMap<(VolumeId, IpAddr), ClassTotals>,
+    pub waits: BTreeMap<VolumeId, WaitTimes>,
 }
 
 /// Sets a row's figures of what was done in `span` seconds.
@@ -112,7 +112,7 @@ fn done(row: &mut Row, totals: &Totals, span: f64) {
 }
 
 /// Sets a row's figures of what limits held in `span` seconds.
-fn bound(row: &mut Row, now: &Held, before: Option<&Held>, span: f64) {
+fn bound(row: &mut Row, now: &LimitNanos, before: Option<&LimitNanos>, span: f64) {
     // Counters begin anew when a volume changes its pool.
     let less = |at: usize, nanos: u64| {
         let before = before.and_then(|before| before.get(at)).map_or(0, |b| b.2);
@@ -135,9 +135,9 @@ fn pool_rows(
     rows: &mut Vec<(Kind, Arc<str>, Row)>,
     before: &Before,
     pools: &[PoolStatus],
-    (totals, spent): (&HashMap<u64, Totals>, &HashMap<u64, Spent>),
+    (totals, spent): (&HashMap<u64, Totals>, &HashMap<u64, OperationTimes>),
     span: f64,
-) -> HashMap<u64, Held> {
+) -> HashMap<u64, LimitNanos> {
     let mut held_pools = HashMap::new();
     for pool in pools {
         let mut row = Row {
@@ -170,7 +170,7 @@ pub fn rows(before: &mut Before, now: Now<'_>, span: f64) -> Vec<(Kind, Arc<str>
     let mut names: HashMap<VolumeId, Arc<str>> = HashMap::new();
     let mut held_volumes = HashMap::new();
     let mut volume_waits = HashMap::new();
-    let mut spent_pools: HashMap<u64, Spent> = HashMap::new();
+    let mut spent_pools: HashMap<u64, OperationTimes> = HashMap::new();
     for volume in now.volumes {
         let id = volume.volume;
         names.insert(id, Arc::clone(&volume.name));
@@ -221,7 +221,7 @@ pub fn rows(before: &mut Before, now: Now<'_>, span: f64) -> Vec<(Kind, Arc<str>
         }
     }
     for ((volume, ip), moved) in &now.pairs {
-        let none = Moved::default();
+        let none = ClassTotals::default();
         let was = before.pairs.get(&(*volume, *ip)).unwrap_or(&none);
         // Saturates: event loops are read one after the other.
         let less = |class: Class| {

@@ -35,7 +35,7 @@ impl Sampler {
             .name("weir-sample".to_owned())
             .spawn(move || {
                 let (stop, woken) = &*stopped;
-                let began = u64::try_from(clock.now().secs).unwrap_or(0);
+                let began = u64::try_from(clock.current_time().secs).unwrap_or(0);
                 let start = clock.monotonic();
                 let mut stop = stop.lock();
                 while !*stop {

@@ -4,7 +4,8 @@
 use std::sync::Weak;
 
 use weir_vfs::claims::{
-    Caching, Client, Kind, Modes, Notice, OpenRequest, Opened, Owner, ServiceId, Sink, Who,
+    CacheRights, Client, Kind, Modes, Notice, OpenOutcome, OpenRequest, Owner, OwnerId, ServiceId,
+    Sink,
 };
 use weir_vfs::{FileId, Namespace};
 
@@ -27,7 +28,7 @@ struct Holder<'s> {
 }
 
 impl Holder<'_> {
-    fn of(station: &Station) -> Holder<'_> {
+    fn new(station: &Station) -> Holder<'_> {
         station.vfs.follow(station.service.engine());
         let notices = Arc::new(Notices::default());
         let sink: Weak<dyn Sink> = Arc::downgrade(&(notices.clone() as Arc<dyn Sink>));
@@ -42,7 +43,7 @@ impl Holder<'_> {
             notices,
             owner: Owner {
                 client,
-                who: Who::key(1),
+                who: OwnerId::key(1),
                 shown: Arc::default(),
             },
         }
@@ -67,8 +68,8 @@ impl Holder<'_> {
             overwrite: false,
         };
         let claims = &self.station.vfs.claims;
-        assert_eq!(claims.open(file, &request), Opened::Granted);
-        let caching = Caching::READ_HANDLE;
+        assert_eq!(claims.open(file, &request), OpenOutcome::Granted);
+        let caching = CacheRights::READ_HANDLE;
         assert_eq!(
             claims.grant(file, &self.owner, Kind::Lease, caching),
             caching
@@ -77,7 +78,7 @@ impl Holder<'_> {
     }
 
     /// Returns the number of opens and of grants in all files, and the notices since the last call.
-    fn has(&self) -> (usize, usize, Vec<Notice>) {
+    fn take_totals(&self) -> (usize, usize, Vec<Notice>) {
         let totals = self.station.vfs.claims.totals();
         let notices = std::mem::take(&mut *self.notices.0.lock());
         (totals.held, totals.grants, notices)
@@ -92,14 +93,14 @@ impl Holder<'_> {
 #[test]
 fn claims_end_with_what_they_were_made_of() {
     let station = Station::new(60);
-    let holder = Holder::of(&station);
+    let holder = Holder::new(&station);
 
     // A volume that becomes a destination.
     station.volume("c", false);
     let root = holder.takes("c", b".");
-    assert_eq!(holder.has(), (1, 1, vec![]));
+    assert_eq!(holder.take_totals(), (1, 1, vec![]));
     station.service.engine().protect(&station.key("c")).unwrap();
-    assert_eq!(holder.has(), (0, 0, holder.lost(root)), "protect");
+    assert_eq!(holder.take_totals(), (0, 0, holder.lost(root)), "protect");
 
     // A snapshot that arrives: the file is the same one, and has another content.
     station.put("a", "one", &noise(1, 100_000));
@@ -112,7 +113,7 @@ fn claims_end_with_what_they_were_made_of() {
     let file = holder.takes("b", b"one");
     station.put("a", "one", &noise(2, 100_000));
     assert_eq!(
-        holder.has(),
+        holder.take_totals(),
         (1, 1, vec![]),
         "changes of the source are not its own"
     );
@@ -120,7 +121,7 @@ fn claims_end_with_what_they_were_made_of() {
     station.succeeds("SVM:b");
     let owner = holder.owner.clone();
     let revoked = vec![Notice::Revoked { file, owner }];
-    assert_eq!(holder.has(), (1, 0, revoked), "a transfer's end");
+    assert_eq!(holder.take_totals(), (1, 0, revoked), "a transfer's end");
     assert!(
         station.vfs.claims.close(file, &holder.owner),
         "the open stays"
@@ -133,10 +134,10 @@ fn claims_end_with_what_they_were_made_of() {
     station.rests("SVM:b");
     station.put("b", "one", &noise(3, 100_000));
     let file = holder.takes("b", b"one");
-    assert_eq!(holder.has(), (1, 1, vec![]));
+    assert_eq!(holder.take_totals(), (1, 1, vec![]));
     verb("resync");
     station.succeeds("SVM:b");
-    assert_eq!(holder.has(), (0, 0, holder.lost(file)), "resync");
+    assert_eq!(holder.take_totals(), (0, 0, holder.lost(file)), "resync");
     assert_eq!(station.vfs.claims.budget().used(), 0);
 }
 
@@ -144,7 +145,7 @@ fn claims_end_with_what_they_were_made_of() {
 #[test]
 fn caches_of_a_file_are_recalled_before_it_is_replaced_by_what_is_restored() {
     let (near, _far) = files::copied();
-    let holder = Holder::of(&near);
+    let holder = Holder::new(&near);
     near.put("a", "one", &noise(11, 50_000));
     let (root, file) = (holder.takes("a", b"."), holder.takes("a", b"one"));
     near.does(
@@ -153,22 +154,22 @@ fn caches_of_a_file_are_recalled_before_it_is_replaced_by_what_is_restored() {
     let claims = &near.vfs.claims;
     for (cached, left) in [(root, 2), (file, 2)] {
         loop {
-            let (_, _, notices) = holder.has();
+            let (_, _, notices) = holder.take_totals();
             let asked = |n: &Notice| matches!(n, Notice::Break { file, .. } if *file == cached);
             if notices.iter().any(asked) {
                 break;
             }
             std::thread::yield_now();
         }
-        assert_eq!(holder.has().0, left);
+        assert_eq!(holder.take_totals().0, left);
         assert_eq!(
-            files::now(&near.engine_volume("a"), "one").unwrap(),
+            files::current_contents(&near.engine_volume("a"), "one").unwrap(),
             noise(11, 50_000)
         );
-        assert!(claims.acknowledge(cached, &holder.owner, Caching::NONE));
+        assert!(claims.acknowledge(cached, &holder.owner, CacheRights::NONE));
     }
     assert_eq!(files::ended(&near), None);
-    let now = files::now(&near.engine_volume("a"), "one").unwrap();
+    let now = files::current_contents(&near.engine_volume("a"), "one").unwrap();
     assert_eq!(now.len(), 500_001);
 }
 
@@ -177,7 +178,7 @@ fn caches_of_a_file_are_recalled_before_it_is_replaced_by_what_is_restored() {
 fn caches_are_recalled_before_a_qtree_is_changed_and_deleted() {
     let station = Station::new(61);
     station.does("volume qtree create -vserver SVM -volume a -qtree q");
-    let holder = Holder::of(&station);
+    let holder = Holder::new(&station);
     let claims = &station.vfs.claims;
     let volume = station.engine_volume("a");
     let now = Time { secs: 1, nanos: 0 };
@@ -192,7 +193,7 @@ fn caches_are_recalled_before_a_qtree_is_changed_and_deleted() {
     let mut broken = Vec::new();
     let mut asked = |cached: FileId| {
         while !broken.contains(&cached) {
-            let (_, _, notices) = holder.has();
+            let (_, _, notices) = holder.take_totals();
             broken.extend(notices.into_iter().filter_map(|notice| match notice {
                 Notice::Break { file, .. } => Some(file),
                 _ => None,
@@ -210,7 +211,7 @@ fn caches_are_recalled_before_a_qtree_is_changed_and_deleted() {
                 volume.tree_named(now, b"q").is_ok(),
                 "not before it is returned"
             );
-            assert!(claims.acknowledge(cached, &holder.owner, Caching::NONE));
+            assert!(claims.acknowledge(cached, &holder.owner, CacheRights::NONE));
         }
         renamed.join().unwrap();
     });
@@ -224,7 +225,7 @@ fn caches_are_recalled_before_a_qtree_is_changed_and_deleted() {
             volume.tree_named(now, b"r").is_ok(),
             "not before it is returned"
         );
-        assert!(claims.acknowledge(file, &holder.owner, Caching::NONE));
+        assert!(claims.acknowledge(file, &holder.owner, CacheRights::NONE));
         deleted.join().unwrap();
     });
     assert_eq!(volume.trees(now).unwrap().len(), 0);

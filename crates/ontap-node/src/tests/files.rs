@@ -5,7 +5,7 @@ use weir_volume::{SetHow, SetTime};
 use super::*;
 
 /// Returns the present contents of a file in a volume's root; `None` if it is missing.
-pub fn now(volume: &Arc<Volume>, name: &str) -> Option<Vec<u8>> {
+pub fn current_contents(volume: &Arc<Volume>, name: &str) -> Option<Vec<u8>> {
     let stem = format!("look-{}", volume.snapshots().len());
     volume
         .snapshot_create(&stem, Time { secs: 3, nanos: 0 })
@@ -111,10 +111,10 @@ fn single_files_come_back_and_nothing_else_changes() {
     near.put("a", "two", &noise(12, 20_000));
     near.put("a", "three", &noise(13, 20_000));
     assert_eq!(restored(&near, "-file-list /one,/two,@/was"), None);
-    assert_eq!(now(&a, "one").unwrap(), was);
-    assert_eq!(now(&a, "two").unwrap(), noise(12, 20_000));
-    assert_eq!(now(&a, "was").unwrap(), noise(2, 10_000));
-    assert_eq!(now(&a, "three").unwrap(), noise(13, 20_000));
+    assert_eq!(current_contents(&a, "one").unwrap(), was);
+    assert_eq!(current_contents(&a, "two").unwrap(), noise(12, 20_000));
+    assert_eq!(current_contents(&a, "was").unwrap(), noise(2, 10_000));
+    assert_eq!(current_contents(&a, "three").unwrap(), noise(13, 20_000));
     assert_eq!(names(&a), ["one", "three", "two", "was"]);
     assert!(a.mirror().is_none());
     let mut cx = EngineContext::new(Time { secs: 1, nanos: 0 });
@@ -151,7 +151,7 @@ fn a_restore_of_files_that_fails_changes_nothing() {
     near.put("a", "one", &noise(11, 50_000));
     let failed = restored(&near, "-file-list /one,/none");
     assert!(failed.unwrap().contains("\"/none\""));
-    assert_eq!(now(&a, "one").unwrap(), noise(11, 50_000));
+    assert_eq!(current_contents(&a, "one").unwrap(), noise(11, 50_000));
     assert_eq!(names(&a), ["one", "three", "two"]);
     let failed = restored(&near, "-file-list /one,@/no/such");
     assert!(failed.unwrap().contains("/no/such"));
@@ -189,10 +189,10 @@ fn a_restore_of_files_that_fails_changes_nothing() {
     near.does("snapmirror abort -destination-path SVM:a");
     near.rests("SVM:a");
     assert_eq!(names(&a), ["one", "three", "two"]);
-    assert_eq!(now(&a, "one").unwrap(), noise(11, 50_000));
+    assert_eq!(current_contents(&a, "one").unwrap(), noise(11, 50_000));
     near.does("options -option-name replication.throttle.incoming.max_kbs unlimited");
     assert_eq!(restored(&near, "-file-list /one"), None);
-    assert_eq!(now(&a, "one").unwrap().len(), 500_001);
+    assert_eq!(current_contents(&a, "one").unwrap().len(), 500_001);
 }
 
 /// After a crash behind the last rename nothing is copied again over later writes of users.
@@ -224,8 +224,8 @@ fn files_that_had_come_are_not_copied_again() {
     near.put("a", ".weir-restore-r-1", &noise(99, 1_000));
     let (_abort, aborted) = watch::channel(false);
     near.service.run_job(&job(true), aborted).unwrap();
-    assert_eq!(now(&a, "one").unwrap(), noise(11, 50_000));
-    assert_eq!(now(&a, "two").unwrap(), noise(99, 1_000));
+    assert_eq!(current_contents(&a, "one").unwrap(), noise(11, 50_000));
+    assert_eq!(current_contents(&a, "two").unwrap(), noise(99, 1_000));
     assert_eq!(names(&a), ["one", "three", "two"]);
 }
 
@@ -246,7 +246,7 @@ fn what_a_crash_has_left_of_a_restored_file_goes_with_the_next_start() {
     near.end();
     let uuid = near.relationship("SVM:a").uuid;
     near.put("a", &format!(".weir-restore-{uuid}-0"), &noise(5, 1_000));
-    let near = Station::over(near.stop(), engine, 40, clock);
+    let near = Station::with_engine(near.stop(), engine, 40, clock);
     near.does("snapmirror abort -destination-path SVM:a");
     near.rests("SVM:a");
     assert_eq!(names(&near.engine_volume("a")), ["one", "three", "two"]);

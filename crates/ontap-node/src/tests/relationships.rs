@@ -26,7 +26,7 @@ use weir_base::SnapshotIdentity;
 use weir_base::VolumeId;
 use weir_control::State;
 use weir_relations::manager::{Entry, Verb, Work};
-use weir_sim::histories::{BLOCK, Checked, Files, contents, run};
+use weir_sim::histories::{BLOCK, CheckResult, Files, contents, run};
 use weir_sim::machine::{Machine, Sizes};
 use weir_sim::rand::{Choices, seeds};
 use weir_sim::suite::Suite;
@@ -61,7 +61,7 @@ fn tally(what: &str, how: &str) {
     *TALLY.lock().entry(format!("{what}: {how}")).or_default() += 1;
 }
 
-fn at(volume: &str) -> usize {
+fn node_index(volume: &str) -> usize {
     VOLUMES.iter().find(|(name, _)| *name == volume).unwrap().1
 }
 
@@ -71,7 +71,7 @@ fn name_of(volume: &str) -> Name {
 
 /// A volume, as users of a node write it.
 fn path(node: usize, volume: &str) -> String {
-    match at(volume) == node {
+    match node_index(volume) == node {
         true => format!("SVM:{volume}"),
         false => format!("{}://SVM/{volume}", PEERS[node]),
     }
@@ -94,7 +94,7 @@ impl From<String> for Act {
 
 /// Outcome of a request.
 #[derive(Clone, Debug, PartialEq)]
-enum Said {
+enum RequestOutcome {
     Yes,
     No(String),
     /// The power failed before the reply, or before the end of the work that the request began.
@@ -148,7 +148,7 @@ struct Story<'a> {
     diary: &'a mut Vec<String>,
 }
 
-fn story(seed: u64) -> Checked {
+fn story(seed: u64) -> CheckResult {
     let mut diary = Vec::new();
     let choices = Choices::new(seed);
     tell(&choices, &mut diary).map_err(|what| {
@@ -157,7 +157,7 @@ fn story(seed: u64) -> Checked {
     })
 }
 
-fn tell(choices: &Choices, diary: &mut Vec<String>) -> Checked {
+fn tell(choices: &Choices, diary: &mut Vec<String>) -> CheckResult {
     let real = SystemClock::new();
     let ms = AtomicU64::new(0);
     let clock = Arc::new(Ahead { real, ms });
@@ -217,12 +217,12 @@ impl Story<'_> {
     }
 
     fn row(&self, destination: &str) -> Option<Arc<Entry>> {
-        let rows = self.hosts[at(destination)].up().service.relations();
+        let rows = self.hosts[node_index(destination)].up().service.relations();
         rows.entry(&Path::local("SVM", destination)).cloned()
     }
 
     fn volume(&self, name: &str) -> Option<Arc<Volume>> {
-        self.hosts[at(name)].volume(name)
+        self.hosts[node_index(name)].volume(name)
     }
 
     /// The snapshot that readers of a copy see.
@@ -238,7 +238,7 @@ impl Story<'_> {
     }
 
     /// Waits until no work is left, with all retries. Returns false if the power failed.
-    fn rest(&self) -> Checked<bool> {
+    fn rest(&self) -> CheckResult<bool> {
         let until = self.clock.real.monotonic() + LONG;
         loop {
             if self.crashed() {
@@ -262,7 +262,7 @@ impl Story<'_> {
                 return Ok(true);
             }
             if self.clock.real.monotonic() > until {
-                let rows: Vec<String> = self.relations().iter().map(Relation::shown).collect();
+                let rows: Vec<String> = self.relations().iter().map(Relation::describe).collect();
                 return Err(format!("it does not come to rest:\n{}", rows.join("\n")));
             }
             if waits {
@@ -279,7 +279,12 @@ impl Story<'_> {
 
     /// Sends requests to a node and waits for their end, with a power failure in between if `crash`
     /// says so.
-    fn perform(&mut self, node: usize, acts: &[Act], crash: Option<Crash>) -> Checked<Said> {
+    fn perform(
+        &mut self,
+        node: usize,
+        acts: &[Act],
+        crash: Option<Crash>,
+    ) -> CheckResult<RequestOutcome> {
         let choices = self.choices;
         if let Some(Crash::Write(of, after)) = crash {
             let world = &self.hosts[of].machine.world;
@@ -348,10 +353,10 @@ impl Story<'_> {
             host.machine.world.crash_at(u64::MAX);
         }
         let said = match heard {
-            _ if cut => Said::Cut,
-            Some(Ok(())) => Said::Yes,
-            Some(Err(why)) => Said::No(why.trim().to_owned()),
-            None => Said::Cut,
+            _ if cut => RequestOutcome::Cut,
+            Some(Ok(())) => RequestOutcome::Yes,
+            Some(Err(why)) => RequestOutcome::No(why.trim().to_owned()),
+            None => RequestOutcome::Cut,
         };
         self.note(format!("{node}: {acts:?} {crash:?}: {said:?}"));
         Ok(said)
@@ -368,7 +373,7 @@ impl Story<'_> {
 
     /// Performs requests that may leave volumes in the states `fates`, and compares everything with
     /// the model.
-    fn act(&mut self, node: usize, acts: &[Act], mut fates: Fates) -> Checked<Said> {
+    fn act(&mut self, node: usize, acts: &[Act], mut fates: Fates) -> CheckResult<RequestOutcome> {
         // Deferred transfers may continue.
         for r in self.relations() {
             if r.entry.pending.is_some() {
@@ -385,15 +390,15 @@ impl Story<'_> {
             Act::Verb(verb) => verb.subject().0.to_owned(),
         };
         match &said {
-            Said::Yes => tally(&what, "accepted"),
-            Said::No(why) => tally(&what, why),
-            Said::Cut => tally(&what, "cut"),
+            RequestOutcome::Yes => tally(&what, "accepted"),
+            RequestOutcome::No(why) => tally(&what, why),
+            RequestOutcome::Cut => tally(&what, "cut"),
         }
         Ok(said)
     }
 
     /// Compares rows, volumes and snapshots with the model, and adds the changes of the step to it.
-    fn compare(&mut self, fates: &Fates) -> Checked {
+    fn compare(&mut self, fates: &Fates) -> CheckResult {
         for (name, _) in VOLUMES {
             self.learn(name)?;
         }
@@ -403,13 +408,13 @@ impl Story<'_> {
         }
         for r in self.relations() {
             self.compare_row(&r)
-                .map_err(|e| format!("{}: {e}", r.shown()))?;
+                .map_err(|e| format!("{}: {e}", r.describe()))?;
         }
         Ok(())
     }
 
     /// New snapshots hold what the volume holds in which they were made.
-    fn learn(&mut self, name: Name) -> Checked {
+    fn learn(&mut self, name: Name) -> CheckResult {
         let Some(volume) = self.volume(name) else {
             return Ok(());
         };
@@ -439,8 +444,8 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn compare_volume(&mut self, name: Name, fates: &Fates) -> Checked {
-        let host = &self.hosts[at(name)];
+    fn compare_volume(&mut self, name: Name, fates: &Fates) -> CheckResult {
+        let host = &self.hosts[node_index(name)];
         let may = |what: &dyn Fn(&Fate) -> bool| fates.iter().any(|(n, f)| *n == name && what(f));
         let Some(volume) = host.volume(name) else {
             self.live.remove(name);
@@ -506,7 +511,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn compare_row(&self, r: &Relation) -> Checked {
+    fn compare_row(&self, r: &Relation) -> CheckResult {
         let Some(volume) = self.volume(r.destination) else {
             return Err("the destination is gone".to_owned());
         };
@@ -517,7 +522,7 @@ impl Story<'_> {
                 if seen.is_none() || seen != newest {
                     return Err(format!("readers see {seen:?}, the row says {newest:?}"));
                 }
-                let rows = self.hosts[at(r.source)].up().service.relations();
+                let rows = self.hosts[node_index(r.source)].up().service.relations();
                 let known = rows.destination(&r.entry.uuid).is_some();
                 let source = self.volume(r.source).filter(|_| known);
                 let base = source.zip(seen).map(|(s, id)| s.snapshot_with(id));
@@ -542,7 +547,7 @@ impl Story<'_> {
 }
 
 impl Relation {
-    fn shown(&self) -> String {
+    fn describe(&self) -> String {
         let Entry {
             state,
             quiesced,

@@ -45,7 +45,7 @@ fn a_rule_with_a_schedule_takes_its_snapshots_at_the_destination() {
     let listed = station.says("snapshot show -vserver SVM -volume b");
     assert!(listed.contains("sv.2"), "{listed}");
     let rows = station.service.relations();
-    assert_eq!(rows.named(&first.uuid).unwrap().ruled["kept"], 7);
+    assert_eq!(rows.find_by_uuid(&first.uuid).unwrap().ruled["kept"], 7);
     assert_eq!(content(&b, "sv.2", "one").unwrap(), noise(1, 100_000));
     // The next transfer continues from the common snapshot. Snapshots made here are neither
     // overwritten nor lost.

@@ -31,9 +31,9 @@ impl Station {
     pub fn new(seed: u64) -> Station {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let data = tempfile::tempdir().unwrap();
-        let station = Station::over(data, engine(seed, &clock), seed, clock);
+        let station = Station::with_engine(data, engine(seed, &clock), seed, clock);
         station.submit(Mutation::CreatePool(
-            Place::new("SVM", "local").name("p"),
+            LocationName::new("SVM", "local").name("p"),
             NewPool {
                 service_level: "PREMIUM".to_owned(),
                 capacity_gib: 204_800,
@@ -45,17 +45,17 @@ impl Station {
         station
     }
 
-    pub fn over(
+    pub fn with_engine(
         data: tempfile::TempDir,
         engine: Arc<Engine>,
         seed: u64,
         clock: Arc<dyn Clock>,
     ) -> Station {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        Station::at(data, engine, seed, clock, listener)
+        Station::with_listener(data, engine, seed, clock, listener)
     }
 
-    pub fn at(
+    pub fn with_listener(
         data: tempfile::TempDir,
         engine: Arc<Engine>,
         seed: u64,
@@ -93,7 +93,7 @@ impl Station {
                     rng: Arc::clone(&rng),
                     device_bytes: 1 << 30,
                     copy: None,
-                    first_place: weir_control::Place::local(),
+                    first_place: weir_control::LocationName::local(),
                 });
                 let control = control.await.unwrap();
                 let parts = Parts {
@@ -156,7 +156,7 @@ impl Station {
 
     pub fn volume(&self, name: &str, protected: bool) {
         self.submit(Mutation::CreateVolume(
-            Place::new("SVM", "local").volume(name),
+            LocationName::new("SVM", "local").volume(name),
             NewVolume {
                 presentation: weir_control::Presentation::in_pool("p"),
                 share_name: name.to_owned(),
@@ -250,7 +250,7 @@ impl Station {
     pub fn find(&self, to: &str) -> Option<Relationship> {
         let rows = self.service.relations();
         let entry = rows.entry(&Path::parse(to).unwrap())?;
-        Some(self.service.manager().shown(entry))
+        Some(self.service.manager().describe_entry(entry))
     }
 
     /// Pairs another node with this one.
@@ -270,7 +270,7 @@ impl Station {
         let mut manager = self.service.manager();
         loop {
             let rows = self.service.relations();
-            let now = manager.shown(rows.entry(&path).unwrap());
+            let now = manager.describe_entry(rows.entry(&path).unwrap());
             if matches!(now.status, Status::Idle | Status::Quiesced) {
                 return now;
             }

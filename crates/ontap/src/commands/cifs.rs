@@ -4,7 +4,7 @@ use super::show::{self, Answer};
 use crate::cluster::{Change, Cluster, Failure, SmbSession};
 use crate::fields::share::{self, FIELDS};
 use crate::fields::{Field, rows};
-use crate::grammar::Parsed;
+use crate::grammar::ParsedCommand;
 use crate::refusal::{argument, failed, none};
 use crate::table::{self, Column};
 
@@ -28,7 +28,7 @@ pub(super) const SESSIONS: &[Field<SmbSession>] = rows! {
 pub fn run(
     what: &str,
     verb: &str,
-    parsed: &Parsed,
+    parsed: &ParsedCommand,
     cluster: &dyn Cluster,
 ) -> Result<Answer, Failure> {
     match (what, verb) {
@@ -39,14 +39,14 @@ pub fn run(
     }
 }
 
-fn shares(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+fn shares(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Vserver"], 14).of("vserver"),
-        Column::new(&["Share"], 13).of("share-name"),
-        Column::new(&["Path"], 17).of("path"),
+        Column::new(&["Vserver"], 14).with_field("vserver"),
+        Column::new(&["Share"], 13).with_field("share-name"),
+        Column::new(&["Path"], 17).with_field("path"),
         Column::new(&["Properties"], 10),
         Column::new(&["Comment"], 8),
-        Column::new(&["ACL"], 23).of("acl"),
+        Column::new(&["ACL"], 23).with_field("acl"),
     ];
     let keys = ["vserver", "share-name"];
     show::print(FIELDS, parsed, cluster.shares(), &keys, |all| {
@@ -66,13 +66,13 @@ fn shares(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     })
 }
 
-fn sessions(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+fn sessions(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Session", "ID"], 20).of("session-id"),
-        Column::new(&["", "Workstation"], 16).of("address"),
-        Column::new(&["", "Windows User"], 16).of("windows-user"),
-        Column::new(&["Protocol", "Version"], 8).of("protocol-version"),
-        Column::new(&["Open", "Files"], 8).of("files"),
+        Column::new(&["Session", "ID"], 20).with_field("session-id"),
+        Column::new(&["", "Workstation"], 16).with_field("address"),
+        Column::new(&["", "Windows User"], 16).with_field("windows-user"),
+        Column::new(&["Protocol", "Version"], 8).with_field("protocol-version"),
+        Column::new(&["Open", "Files"], 8).with_field("files"),
     ];
     show::list(
         SESSIONS,
@@ -84,7 +84,7 @@ fn sessions(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
 }
 
 /// Runs `vserver cifs share create`: of the volume that is mounted at the path.
-fn create(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+fn create(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let (svm, name) = (
         argument(parsed, "vserver")?,
         argument(parsed, "share-name")?,
@@ -100,7 +100,7 @@ fn create(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
 }
 
 /// Runs `vserver cifs share delete`
-fn delete(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+fn delete(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let (svm, name) = (
         argument(parsed, "vserver")?,
         argument(parsed, "share-name")?,

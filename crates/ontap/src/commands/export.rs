@@ -5,7 +5,7 @@ use super::storage::submit;
 use crate::cluster::{Cluster, Failure};
 use crate::fields::export::{self, Rule, RuleDraft, inserted, rules};
 use crate::fields::{self, Way};
-use crate::grammar::Parsed;
+use crate::grammar::ParsedCommand;
 use crate::refusal::{argument, invalid, none, refused};
 use crate::storage::{ExportRule, NamedKind, PolicyBody, PolicyChange, PolicyKey, StoragePolicy};
 use crate::table::Column;
@@ -14,7 +14,7 @@ use crate::table::Column;
 const SUPERUSER: &str = "none";
 
 /// Returns the policy that the arguments name.
-fn named(parsed: &Parsed, cluster: &dyn Cluster) -> Result<StoragePolicy, Failure> {
+fn find_policy(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<StoragePolicy, Failure> {
     let (svm, name) = (
         argument(parsed, "vserver")?,
         argument(parsed, "policyname")?,
@@ -25,10 +25,10 @@ fn named(parsed: &Parsed, cluster: &dyn Cluster) -> Result<StoragePolicy, Failur
 }
 
 /// Runs `vserver export-policy`.
-pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn run(verb: &str, parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Vserver"], 15).of("vserver"),
-        Column::new(&["Policy Name"], 19).of("policyname"),
+        Column::new(&["Vserver"], 15).with_field("vserver"),
+        Column::new(&["Policy Name"], 19).with_field("policyname"),
     ];
     let change = match verb {
         "show" => {
@@ -49,28 +49,28 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
         "delete" => PolicyChange::Delete,
         _ => return Err(refused(format!("\"{verb}\" is not a recognized command"))),
     };
-    submit(cluster, named(parsed, cluster)?.key, change)
+    submit(cluster, find_policy(parsed, cluster)?.key, change)
 }
 
 /// Returns the place among rules that an argument names.
-fn place(parsed: &Parsed, name: &str) -> Result<u32, Failure> {
+fn place(parsed: &ParsedCommand, name: &str) -> Result<u32, Failure> {
     let text = argument(parsed, name)?;
     let index = text.parse().ok().filter(|index| *index > 0);
     index.ok_or_else(|| invalid(text, name, "integer"))
 }
 
-fn draft(parsed: &Parsed, way: Way, cluster: &dyn Cluster) -> Result<RuleDraft, Failure> {
+fn draft(parsed: &ParsedCommand, way: Way, cluster: &dyn Cluster) -> Result<RuleDraft, Failure> {
     let mut draft = RuleDraft::default();
     fields::read(&export::RULES, parsed, way, &mut draft, cluster, None)?;
     Ok(draft)
 }
 
 /// Runs `vserver export-policy rule`.
-pub fn rule(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn rule(verb: &str, parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     if verb == "show" {
         return show(parsed, cluster);
     }
-    let policy = named(parsed, cluster)?;
+    let policy = find_policy(parsed, cluster)?;
     let all = rules(&policy);
     let next = if verb == "create" {
         let new = draft(parsed, Way::Create, cluster)?.rule(None, SUPERUSER);
@@ -106,14 +106,14 @@ pub fn rule(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer
     submit(cluster, policy.key, change)
 }
 
-fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+fn show(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["", "Vserver"], 12).of("vserver"),
-        Column::new(&["Policy", "Name"], 15).of("policyname"),
-        Column::new(&["Rule", "Index"], 6).of("ruleindex"),
-        Column::new(&["Access", "Protocol"], 8).of("protocol"),
-        Column::new(&["Client", "Match"], 21).of("clientmatch"),
-        Column::new(&["RO", "Rule"], 9).of("rorule"),
+        Column::new(&["", "Vserver"], 12).with_field("vserver"),
+        Column::new(&["Policy", "Name"], 15).with_field("policyname"),
+        Column::new(&["Rule", "Index"], 6).with_field("ruleindex"),
+        Column::new(&["Access", "Protocol"], 8).with_field("protocol"),
+        Column::new(&["Client", "Match"], 21).with_field("clientmatch"),
+        Column::new(&["RO", "Rule"], 9).with_field("rorule"),
     ];
     let keys = ["vserver", "policyname", "ruleindex"];
     let all: Vec<Rule> = export::all_rules(cluster);

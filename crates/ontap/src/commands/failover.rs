@@ -2,27 +2,33 @@
 //! one of.
 
 use super::show::{self, Answer};
-use crate::cluster::{Cluster, Failover, Failure, MachineChange, Machines, Reason, Served};
+use crate::cluster::{
+    Cluster, Failover, Failure, MachineChange, Machines, Reason, ServedAggregate,
+};
 use crate::fields::node::reason;
 use crate::fields::{Field, Value, rows};
-use crate::grammar::Parsed;
+use crate::grammar::ParsedCommand;
 use crate::refusal::{argument, failed, none};
 use crate::table::Column;
 
 /// Runs `storage failover` with this verb.
-pub(super) fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub(super) fn run(
+    verb: &str,
+    parsed: &ParsedCommand,
+    cluster: &dyn Cluster,
+) -> Result<Answer, Failure> {
     match verb {
         "show" => show(parsed, cluster),
         _ => hand_over(verb, parsed, cluster),
     }
 }
 
-fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+fn show(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["", "Node"], 14).of("node"),
-        Column::new(&["", "Partner"], 14).of("partner-name"),
-        Column::new(&["Takeover", "Possible"], 8).of("possible"),
-        Column::new(&["", "State Description"], 37).of("state-description"),
+        Column::new(&["", "Node"], 14).with_field("node"),
+        Column::new(&["", "Partner"], 14).with_field("partner-name"),
+        Column::new(&["Takeover", "Possible"], 8).with_field("possible"),
+        Column::new(&["", "State Description"], 37).with_field("state-description"),
     ];
     let all = match cluster.machines() {
         Some(machines) => machines.failovers(),
@@ -78,7 +84,7 @@ fn state(f: &Failover) -> String {
 ///
 /// In a cluster `takeover -ofnode` drains a machine: others serve what it has. `giveback -ofnode`
 /// lets it have aggregates again, and moves none.
-fn hand_over(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+fn hand_over(verb: &str, parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     if let Some(machines) = cluster.machines() {
         let of = machine(&machines, argument(parsed, "ofnode")?)?;
         let (change, said) = match verb {
@@ -126,7 +132,7 @@ fn machine<'a>(machines: &Machines, name: &'a str) -> Result<&'a str, Failure> {
 
 /// Runs `storage aggregate relocation start`: an aggregate of the cluster, with all pools that are
 /// in it, goes to another machine.
-pub(super) fn relocate(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub(super) fn relocate(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let machines = cluster.machines().ok_or_else(|| {
         let why = "There is no other node to which an aggregate could be relocated: this server is in no cluster.";
         failed(Failure::new(Reason::State, why))
@@ -159,11 +165,14 @@ pub(super) fn relocate(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
 }
 
 /// Runs `storage aggregate relocation show`: the aggregates of the cluster, and who owns them.
-pub(super) fn relocations(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub(super) fn relocations(
+    parsed: &ParsedCommand,
+    cluster: &dyn Cluster,
+) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Aggregate"], 20).of("aggregate"),
-        Column::new(&["Owner"], 14).of("owner"),
-        Column::new(&["Standby"], 14).of("standby"),
+        Column::new(&["Aggregate"], 20).with_field("aggregate"),
+        Column::new(&["Owner"], 14).with_field("owner"),
+        Column::new(&["Standby"], 14).with_field("standby"),
     ];
     let all = cluster.machines().map(|machines| machines.served);
     let all = all.unwrap_or_default();
@@ -171,8 +180,8 @@ pub(super) fn relocations(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answ
 }
 
 /// Fields of the aggregates of a cluster.
-pub(super) const SERVED: &[Field<Served>] = rows! {
-    Field::<Served>::column("aggregate", "Aggregate", |one| one.name.clone().into()).key(),
-    Field::<Served>::column("owner", "Owner", |one| one.owner.clone().into()),
-    Field::<Served>::column("standby", "Standby", |one| one.standby.clone().into()),
+pub(super) const SERVED: &[Field<ServedAggregate>] = rows! {
+    Field::<ServedAggregate>::column("aggregate", "Aggregate", |one| one.name.clone().into()).key(),
+    Field::<ServedAggregate>::column("owner", "Owner", |one| one.owner.clone().into()),
+    Field::<ServedAggregate>::column("standby", "Standby", |one| one.standby.clone().into()),
 };

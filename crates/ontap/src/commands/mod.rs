@@ -24,7 +24,7 @@ pub use options::NAMES as OPTION_NAMES;
 pub use show::{Answer, Record};
 
 use crate::cluster::{Cluster, Failure, Reason};
-use crate::grammar::{self, Parsed};
+use crate::grammar::{self, ParsedCommand};
 use crate::refusal::refused;
 
 /// Runs a line and returns what ONTAP would print; for an empty line, nothing. `Err` holds the same
@@ -73,7 +73,7 @@ pub fn call(
             format!("\"{}\" is not a recognized command", words.join(" ")),
         ));
     };
-    let parsed = grammar::of(command, arguments, lenient).map_err(refused)?;
+    let parsed = grammar::parse_arguments(command, arguments, lenient).map_err(refused)?;
     Ok(match dispatch(&parsed, cluster)? {
         Answer::Text(text) => Answer::Text(warnings(cluster) + &text),
         records @ Answer::Records(_) => records,
@@ -91,7 +91,7 @@ pub fn error(message: &str) -> String {
     format!("\nError: {message}\n")
 }
 
-fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+fn dispatch(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     match parsed.command.path {
         ["snapmirror", "show"] => relationships::show(parsed, cluster),
         ["snapmirror", "list-destinations"] => relationships::list_destinations(parsed, cluster),

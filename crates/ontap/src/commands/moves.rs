@@ -4,14 +4,18 @@ use super::show::{self, Answer};
 use super::volume::{path, there};
 use crate::cluster::{Change, Cluster, Failure, Reason, Volume};
 use crate::fields::{Field, rows};
-use crate::grammar::Parsed;
+use crate::grammar::ParsedCommand;
 use crate::refusal::{argument, failed};
 use crate::storage::Movement;
 use crate::table::Column;
 use weir_relations::model::Path;
 
 /// Runs `volume move` with this verb.
-pub(super) fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub(super) fn run(
+    verb: &str,
+    parsed: &ParsedCommand,
+    cluster: &dyn Cluster,
+) -> Result<Answer, Failure> {
     match verb {
         "show" => show(parsed, cluster),
         "abort" => abort(parsed, cluster),
@@ -19,7 +23,7 @@ pub(super) fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<
     }
 }
 
-fn start(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+fn start(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let path = there(path(parsed, "volume")?, cluster)?;
     let to = argument(parsed, "destination-aggregate")?.to_owned();
     let said = format!(
@@ -32,7 +36,7 @@ fn start(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     Ok(said.into())
 }
 
-fn abort(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+fn abort(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let path = there(path(parsed, "volume")?, cluster)?;
     let all = cluster.volumes();
     if !{ all.iter() }.any(|v| v.path == path && v.details.movement.is_some()) {
@@ -45,14 +49,14 @@ fn abort(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     Ok(String::new().into())
 }
 
-fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+fn show(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Vserver"], 9).of("vserver"),
-        Column::new(&["Volume"], 10).of("volume"),
-        Column::new(&["State"], 8).of("state"),
-        Column::new(&["Move Phase"], 16).of("phase"),
-        Column::new(&["Percent-Complete"], 16).of("percent-complete"),
-        Column::new(&["Destination"], 12).of("destination-aggregate"),
+        Column::new(&["Vserver"], 9).with_field("vserver"),
+        Column::new(&["Volume"], 10).with_field("volume"),
+        Column::new(&["State"], 8).with_field("state"),
+        Column::new(&["Move Phase"], 16).with_field("phase"),
+        Column::new(&["Percent-Complete"], 16).with_field("percent-complete"),
+        Column::new(&["Destination"], 12).with_field("destination-aggregate"),
     ];
     let moving = |v: Volume| {
         let movement = v.details.movement?;

@@ -6,7 +6,7 @@ use super::show::{self, Answer, or_dash};
 use crate::cluster::{Cluster, Failure};
 use crate::fields::node::{FIELDS, Row, rows};
 use crate::fields::{Field, Value, identity, peer, rows, schedule};
-use crate::grammar::Parsed;
+use crate::grammar::ParsedCommand;
 use crate::refusal::{argument, failed, invalid, none, not_among};
 use crate::table::Column;
 use crate::value;
@@ -14,10 +14,10 @@ use crate::value;
 use weir_relations::manager::Verb;
 
 /// Runs `job schedule show`: ours and the user's.
-pub fn schedules(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn schedules(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Name"], 12).of("name"),
-        Column::new(&["Description"], 50).of("description"),
+        Column::new(&["Name"], 12).with_field("name"),
+        Column::new(&["Description"], 50).with_field("description"),
     ];
     show::list(
         schedule::FIELDS,
@@ -29,7 +29,7 @@ pub fn schedules(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failu
 }
 
 /// Runs `job schedule cron create`: what is not given is every one, but minutes, which have to be.
-pub fn cron(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn cron(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let numbers = |name: &str, low: u32, high: u32, words: &[&str], first: u32| {
         let text = parsed.get(name).unwrap_or("*").to_lowercase();
         let parts: Vec<String> = text
@@ -71,7 +71,7 @@ pub fn cron(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
 const SECONDS: &str = "1 second to 4294967295 seconds in all";
 
 /// Runs `job schedule interval create`
-pub fn interval(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn interval(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let mut seconds: u32 = 0;
     for (name, factor) in [
         ("days", 86_400),
@@ -99,7 +99,7 @@ pub fn interval(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failur
 }
 
 /// Runs `job schedule delete`, of one by its name.
-pub fn delete_schedule(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn delete_schedule(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let name = argument(parsed, "name")?;
     if !cluster.schedules().iter().any(|s| s.name == name) {
         return Err(none());
@@ -110,18 +110,18 @@ pub fn delete_schedule(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
 }
 
 /// Runs `cluster peer show`: nodes paired with this one.
-pub fn peers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn peers(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Peer Cluster Name"], 25).of("cluster"),
-        Column::new(&["Remote Addresses"], 26).of("peer-addrs"),
-        Column::new(&["Availability"], 14).of("availability"),
+        Column::new(&["Peer Cluster Name"], 25).with_field("cluster"),
+        Column::new(&["Remote Addresses"], 26).with_field("peer-addrs"),
+        Column::new(&["Availability"], 14).with_field("availability"),
     ];
     show::list(peer::FIELDS, parsed, cluster.peers(), &["cluster"], COLUMNS)
 }
 
 /// Runs `cluster peer create`: pairs with another node, whose certificate is known; or offers it
 /// pairing; or joins it.
-pub fn create_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn create_peer(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     if let Some(passphrase) = parsed.get("passphrase") {
         let name = parsed.get("cluster").map(str::to_owned);
         let address = argument(parsed, "peer-addrs")?;
@@ -164,7 +164,7 @@ pub fn fingerprint(text: &str) -> Option<String> {
 }
 
 /// Runs `cluster peer delete`, of one by its name.
-pub fn delete_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn delete_peer(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let name = argument(parsed, "cluster")?;
     if !cluster.peers().iter().any(|p| p.name == name) {
         return Err(none());
@@ -175,22 +175,22 @@ pub fn delete_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fai
 }
 
 /// Runs `system node show`.
-pub fn nodes(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn nodes(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Node"], 21).of("node"),
-        Column::new(&["Health"], 7).of("health"),
-        Column::new(&["Eligibility"], 12).of("eligibility"),
-        Column::new(&["Model"], 10).of("model"),
+        Column::new(&["Node"], 21).with_field("node"),
+        Column::new(&["Health"], 7).with_field("health"),
+        Column::new(&["Eligibility"], 12).with_field("eligibility"),
+        Column::new(&["Model"], 10).with_field("model"),
     ];
     show::list(FIELDS, parsed, rows(cluster, None), &["node"], COLUMNS)
 }
 
 /// Runs `cluster show`: the machines of the cluster, or the one node that there is.
-pub fn cluster_show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn cluster_show(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Node"], 21).of("node"),
-        Column::new(&["Health"], 7).of("health"),
-        Column::new(&["Eligibility"], 12).of("eligibility"),
+        Column::new(&["Node"], 21).with_field("node"),
+        Column::new(&["Health"], 7).with_field("health"),
+        Column::new(&["Eligibility"], 12).with_field("eligibility"),
     ];
     show::list(MEMBERS, parsed, rows(cluster, None), &["node"], COLUMNS)
 }
@@ -203,13 +203,13 @@ pub(super) const MEMBERS: &[Field<Row>] = rows! {
 };
 
 /// Runs `cluster date show`: the node's clock.
-pub fn date(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn date(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Node"], 21).of("node"),
-        Column::new(&["Date"], 19).of("date"),
-        Column::new(&["Time zone"], 9).of("timezone"),
+        Column::new(&["Node"], 21).with_field("node"),
+        Column::new(&["Date"], 19).with_field("date"),
+        Column::new(&["Time zone"], 9).with_field("timezone"),
     ];
-    let all = vec![(cluster.name(), cluster.now())];
+    let all = vec![(cluster.name(), cluster.current_time())];
     show::list(DATE, parsed, all, &["node"], COLUMNS)
 }
 
@@ -223,7 +223,7 @@ pub(super) const DATE: &[Field<(String, i64)>] = rows! {
 };
 
 /// Runs `cluster identity show`: what a peer is created with.
-pub fn identity(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn identity(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     show::list(
         identity::FIELDS,
         parsed,

@@ -3,7 +3,7 @@
 use super::show::{self, Answer};
 use crate::cluster::{Cluster, Failure, Global};
 use crate::fields::{Field, Value, rows};
-use crate::grammar::Parsed;
+use crate::grammar::ParsedCommand;
 use crate::refusal::{failed, none, not_among};
 use crate::table::{self, Column};
 use crate::{query, value};
@@ -16,7 +16,7 @@ const OUTGOING: &str = "replication.throttle.outgoing.max_kbs";
 pub const NAMES: &[&str] = &[INCOMING, OUTGOING];
 
 /// Shows options, or sets one where a value is given.
-pub fn run(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn run(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let name = parsed.get("option-name");
     let meant: Vec<&str> = NAMES
         .iter()
@@ -30,7 +30,7 @@ pub fn run(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         if parsed.for_programs {
             let all = meant
                 .iter()
-                .map(|name| (cluster.name(), *name, shown(name, cluster)));
+                .map(|name| (cluster.name(), *name, read_option(name, cluster)));
             return show::print(FIELDS, parsed, all.collect(), &[], |_| String::new());
         }
         return Ok(table(&meant, cluster).into());
@@ -63,7 +63,7 @@ pub(super) const FIELDS: &[Field<(String, &str, Value)>] = rows! {
     ).key(),
 };
 
-fn shown(option: &str, cluster: &dyn Cluster) -> Value {
+fn read_option(option: &str, cluster: &dyn Cluster) -> Value {
     match cluster.global_throttle(option == INCOMING) {
         Global::Unset => Value::None,
         Global::Unlimited => "unlimited".into(),
@@ -81,7 +81,7 @@ fn table(options: &[&str], cluster: &dyn Cluster) -> String {
     let rows: Vec<Vec<String>> = options
         .iter()
         .map(|option| {
-            let value = shown(option, cluster).line();
+            let value = read_option(option, cluster).line();
             vec![String::new(), (*option).to_owned(), value, "-".to_owned()]
         })
         .collect();

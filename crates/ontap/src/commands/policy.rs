@@ -6,14 +6,14 @@ use super::show::{self, Answer};
 use crate::cluster::{Cluster, Failure, Reason};
 use crate::fields::mirror_policy::{Draft, FIELDS, Row, TABLE, rows};
 use crate::fields::{self, Way};
-use crate::grammar::Parsed;
+use crate::grammar::ParsedCommand;
 use crate::refusal::{argument, failed, invalid, none, not_among};
 use crate::table::{self, Column};
 
 use weir_relations::manager::Verb;
 
 /// Runs a verb of `snapmirror policy`.
-pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn run(verb: &str, parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     if verb == "show" {
         return show(parsed, cluster);
     }
@@ -86,13 +86,13 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
 pub const KEEP: std::ops::RangeInclusive<u32> = 1..=1019;
 
 /// Returns what the arguments set.
-fn draft(parsed: &Parsed, way: Way, cluster: &dyn Cluster) -> Result<Draft, Failure> {
+fn draft(parsed: &ParsedCommand, way: Way, cluster: &dyn Cluster) -> Result<Draft, Failure> {
     let mut draft = Draft::default();
     fields::read(&TABLE, parsed, way, &mut draft, cluster, None)?;
     Ok(draft)
 }
 
-fn flag(parsed: &Parsed, name: &str) -> Result<Option<bool>, Failure> {
+fn flag(parsed: &ParsedCommand, name: &str) -> Result<Option<bool>, Failure> {
     match parsed.get(name) {
         None => Ok(None),
         Some("true") => Ok(Some(true)),
@@ -101,13 +101,13 @@ fn flag(parsed: &Parsed, name: &str) -> Result<Option<bool>, Failure> {
     }
 }
 
-fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+fn show(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::grouping(&["Vserver", "Name"], 7).of("vserver"),
-        Column::new(&["Policy", "Name"], 18).of("policy"),
-        Column::new(&["Policy", "Type"], 12).of("type"),
+        Column::grouping(&["Vserver", "Name"], 7).with_field("vserver"),
+        Column::new(&["Policy", "Name"], 18).with_field("policy"),
+        Column::new(&["Policy", "Type"], 12).with_field("type"),
         Column::new(&["Number", "Of Rules"], 8),
-        Column::new(&["Rules"], 40).of("rules"),
+        Column::new(&["Rules"], 40).with_field("rules"),
     ];
     show::print(FIELDS, parsed, rows(cluster), &["policy"], |all| {
         let row = |p: &Row| {

@@ -7,7 +7,7 @@ use super::volume::{path, there};
 use crate::cluster::{Change, Cluster, Failure, Reason};
 use crate::fields::qtree::{self, Draft, FIELDS, TABLE};
 use crate::fields::{self, Way};
-use crate::grammar::Parsed;
+use crate::grammar::ParsedCommand;
 use crate::refusal::{argument, failed, none};
 use crate::table::{self, Column};
 
@@ -23,7 +23,7 @@ pub fn none_of(volume: &Path, name: &str) -> Failure {
 }
 
 /// Runs `volume qtree` with this verb.
-pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn run(verb: &str, parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     if verb == "show" {
         return show(parsed, cluster);
     }
@@ -66,14 +66,14 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
     Ok(String::new().into())
 }
 
-fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+fn show(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Vserver"], 10).of("vserver"),
-        Column::new(&["Volume"], 13).of("volume"),
-        Column::new(&["Qtree"], 12).of("qtree"),
-        Column::new(&["Style"], 12).of("security-style"),
-        Column::new(&["Oplocks"], 9).of("oplock-mode"),
-        Column::new(&["Status"], 8).of("status"),
+        Column::new(&["Vserver"], 10).with_field("vserver"),
+        Column::new(&["Volume"], 13).with_field("volume"),
+        Column::new(&["Qtree"], 12).with_field("qtree"),
+        Column::new(&["Style"], 12).with_field("security-style"),
+        Column::new(&["Oplocks"], 9).with_field("oplock-mode"),
+        Column::new(&["Status"], 8).with_field("status"),
     ];
     let keys = ["vserver", "volume", "qtree"];
     show::print(FIELDS, parsed, qtree::rows(cluster), &keys, |all| {

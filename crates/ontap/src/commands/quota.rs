@@ -11,14 +11,14 @@ use super::volume::{path, there};
 use crate::cluster::{Change, Cluster, Failure, Reason};
 use crate::fields::quota::{self, Draft, FIELDS, Line, POLICY, REPORT, Row};
 use crate::fields::{self, Field, Way, rows};
-use crate::grammar::Parsed;
+use crate::grammar::ParsedCommand;
 use crate::refusal::{argument, failed, invalid, none, not_among, refused};
 use crate::storage::{QuotaLimits, QuotaState, QuotaTarget};
 use crate::table::{self, Column};
 use crate::value;
 
 /// Runs `volume quota policy rule` with this verb.
-pub fn rule(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn rule(verb: &str, parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     if verb == "show" {
         return show_rules(parsed, cluster);
     }
@@ -65,7 +65,7 @@ pub fn rule(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer
 }
 
 /// Refuses a quota policy other than the one that there is.
-fn policy(parsed: &Parsed, volume: &Path) -> Result<(), Failure> {
+fn policy(parsed: &ParsedCommand, volume: &Path) -> Result<(), Failure> {
     match parsed.get("policy-name") {
         None | Some(POLICY) => Ok(()),
         Some(other) => Err(failed(Failure::new(
@@ -90,7 +90,7 @@ fn tree(name: &str, volume: &Path, cluster: &dyn Cluster) -> Result<QuotaTarget,
 }
 
 /// Reads `-type` and `-target` of a rule for users or groups.
-fn target(parsed: &Parsed) -> Result<QuotaTarget, Failure> {
+fn target(parsed: &ParsedCommand) -> Result<QuotaTarget, Failure> {
     let (kind, name) = (argument(parsed, "type")?, argument(parsed, "target")?);
     let number = || match name {
         "root" => Ok(0),
@@ -119,7 +119,7 @@ fn target(parsed: &Parsed) -> Result<QuotaTarget, Failure> {
 
 /// Returns the limits that the arguments set; others are as in `now`.
 fn limits(
-    parsed: &Parsed,
+    parsed: &ParsedCommand,
     now: QuotaLimits,
     cluster: &dyn Cluster,
 ) -> Result<QuotaLimits, Failure> {
@@ -142,19 +142,19 @@ Type   Target    Qtree   Mapping     Limit    Limit   Limit    Limit  Threshold
 -----  --------  ------- -------  --------  -------  ------  -------  ---------
 ";
 const RULES_COLUMNS: &[Column] = &[
-    Column::new(&["Type"], 6).of("type"),
-    Column::new(&["Target"], 9).of("target"),
-    Column::new(&["Qtree"], 7).of("qtree"),
-    Column::new(&["Mapping"], 8).of("user-mapping"),
-    Column::new(&["Disk"], 9).of("disk-limit"),
-    Column::new(&["Soft"], 8).of("soft-disk-limit"),
-    Column::new(&["Files"], 7).of("file-limit"),
-    Column::new(&["Soft"], 8).of("soft-file-limit"),
-    Column::new(&["Threshold"], 9).of("threshold"),
+    Column::new(&["Type"], 6).with_field("type"),
+    Column::new(&["Target"], 9).with_field("target"),
+    Column::new(&["Qtree"], 7).with_field("qtree"),
+    Column::new(&["Mapping"], 8).with_field("user-mapping"),
+    Column::new(&["Disk"], 9).with_field("disk-limit"),
+    Column::new(&["Soft"], 8).with_field("soft-disk-limit"),
+    Column::new(&["Files"], 7).with_field("file-limit"),
+    Column::new(&["Soft"], 8).with_field("soft-file-limit"),
+    Column::new(&["Threshold"], 9).with_field("threshold"),
 ];
 
 /// Runs `volume quota policy rule show`: a table a volume.
-fn show_rules(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+fn show_rules(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let keys = ["vserver", "volume", "type", "target"];
     show::print(FIELDS, parsed, quota::rows(cluster), &keys, |all| {
         let row = |r: &Row| {
@@ -210,21 +210,21 @@ fn grouped<T, K: PartialEq>(
 }
 
 /// Runs `volume quota report`.
-pub fn report(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn report(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const HEADING: &str = "                                    ----Disk----  ----Files-----   Quota
 Volume   Tree      Type    ID        Used  Limit    Used   Limit   Specifier
 -------  --------  ------  -------  -----  -----  ------  ------   ---------
 ";
     const COLUMNS: &[Column] = &[
-        Column::grouping(&["Volume"], 8).of("volume"),
-        Column::new(&["Tree"], 9).of("tree"),
-        Column::new(&["Type"], 7).of("quota-type"),
-        Column::new(&["ID"], 8).of("quota-target"),
+        Column::grouping(&["Volume"], 8).with_field("volume"),
+        Column::new(&["Tree"], 9).with_field("tree"),
+        Column::new(&["Type"], 7).with_field("quota-type"),
+        Column::new(&["ID"], 8).with_field("quota-target"),
         Column::new(&["Used"], 6),
-        Column::new(&["Limit"], 6).of("disk-limit"),
-        Column::new(&["Used"], 7).of("files-used"),
-        Column::new(&["Limit"], 8).of("file-limit"),
-        Column::new(&["Specifier"], 9).of("quota-specifier"),
+        Column::new(&["Limit"], 6).with_field("disk-limit"),
+        Column::new(&["Used"], 7).with_field("files-used"),
+        Column::new(&["Limit"], 8).with_field("file-limit"),
+        Column::new(&["Specifier"], 9).with_field("quota-specifier"),
     ];
     let keys = ["vserver", "volume", "index"];
     show::print(REPORT, parsed, quota::lines(cluster), &keys, |all| {
@@ -263,13 +263,13 @@ pub(super) const STATES: &[Field<Quotas>] = rows! {
 };
 
 /// Runs `volume quota show`: all volumes, with the state of their quotas.
-pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn show(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Vserver"], 10).of("vserver"),
-        Column::new(&["Volume"], 13).of("volume"),
-        Column::new(&["State"], 16).of("state"),
+        Column::new(&["Vserver"], 10).with_field("vserver"),
+        Column::new(&["Volume"], 13).with_field("volume"),
+        Column::new(&["State"], 16).with_field("state"),
         Column::new(&["Scan", "Status"], 6)
-            .of("scan-status")
+            .with_field("scan-status")
             .right(),
     ];
     let mut states = cluster.quota_states();
@@ -288,7 +288,11 @@ pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
 }
 
 /// Runs `volume quota on`, `off`, `resize`, and `modify` with one of these as its `-state`.
-pub fn switch(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn switch(
+    verb: &str,
+    parsed: &ParsedCommand,
+    cluster: &dyn Cluster,
+) -> Result<Answer, Failure> {
     let volume = there(path(parsed, "volume")?, cluster)?;
     let verb = match verb {
         "modify" => argument(parsed, "state")?,

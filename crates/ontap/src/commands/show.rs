@@ -3,7 +3,7 @@
 
 use crate::cluster::Failure;
 use crate::fields::{Field, Scalar, Value};
-use crate::grammar::Parsed;
+use crate::grammar::ParsedCommand;
 use crate::query;
 use crate::refusal::{none, not_among, refused};
 use crate::table::{self, Column};
@@ -74,7 +74,7 @@ fn names(text: &str) -> impl Iterator<Item = String> {
 }
 
 /// Returns true if a field that is costly is asked for, by its name or with all others, or queried.
-pub fn asks_costly<T, D>(fields: &[Field<T, D>], parsed: &Parsed) -> bool {
+pub fn asks_costly<T, D>(fields: &[Field<T, D>], parsed: &ParsedCommand) -> bool {
     let named = |text: &str, column: &str| names(text).any(|n| n == column || n.starts_with('*'));
     let mut costly = fields.iter().filter(|f| f.costly).map(|f| f.column);
     costly.any(|column| {
@@ -84,7 +84,11 @@ pub fn asks_costly<T, D>(fields: &[Field<T, D>], parsed: &Parsed) -> bool {
 }
 
 /// Returns the records that match the queries among the arguments.
-pub fn matching<T, D>(fields: &[Field<T, D>], parsed: &Parsed, mut records: Vec<T>) -> Vec<T> {
+pub fn matching<T, D>(
+    fields: &[Field<T, D>],
+    parsed: &ParsedCommand,
+    mut records: Vec<T>,
+) -> Vec<T> {
     let all = parsed.arguments.iter().filter_map(|(name, text)| {
         Some((fields.iter().find(|f| f.column == *name)?, text.as_str()))
     });
@@ -104,7 +108,7 @@ pub fn matching<T, D>(fields: &[Field<T, D>], parsed: &Parsed, mut records: Vec<
 /// the key is given they are one below the other; else it is as `summary` does.
 pub fn print<T, D>(
     fields: &[Field<T, D>],
-    parsed: &Parsed,
+    parsed: &ParsedCommand,
     records: Vec<T>,
     key: &[&str],
     summary: impl FnOnce(&[T]) -> String,
@@ -164,10 +168,10 @@ pub fn cells<T, D>(fields: &[Field<T, D>], columns: &[Column], record: &T) -> Ve
     columns.iter().map(cell).collect()
 }
 
-/// Prints as [`print`] does, with a summary of fields.
+/// Prints as [`print()`] does, with a summary of fields.
 pub fn list<T, D>(
     fields: &[Field<T, D>],
-    parsed: &Parsed,
+    parsed: &ParsedCommand,
     records: Vec<T>,
     key: &[&str],
     columns: &[Column],
@@ -182,7 +186,7 @@ pub fn list<T, D>(
 /// ONTAP's interface for programs does it.
 fn for_programs<T, D>(
     fields: &[Field<T, D>],
-    parsed: &Parsed,
+    parsed: &ParsedCommand,
     records: &[T],
 ) -> Result<Answer, Failure> {
     let chosen: Vec<&Field<T, D>> = match parsed.get("fields") {
@@ -217,9 +221,9 @@ mod tests {
             Field::new("name", "name", "Name", |n| Value::Text(n.to_string())),
         ];
         let columns = [
-            Column::new(&["Name"], 4).of("name"),
+            Column::new(&["Name"], 4).with_field("name"),
             Column::new(&["Root"], 4),
-            Column::new(&["Gone"], 4).of("gone"),
+            Column::new(&["Gone"], 4).with_field("gone"),
         ];
         assert_eq!(cells(fields, &columns, &7), ["7", "-", "-"]);
     }

@@ -6,13 +6,13 @@ use super::show::{self, Answer};
 use crate::cluster::{Change, Cluster, Failure};
 use crate::fields::snapshot::{Draft, FIELDS, Row, TABLE, like};
 use crate::fields::{self, Way};
-use crate::grammar::Parsed;
+use crate::grammar::ParsedCommand;
 use crate::query;
 use crate::refusal::{argument, failed, invalid, none};
 use crate::table::Column;
 
 /// Runs a verb of `snapshot` or `volume snapshot`.
-pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn run(verb: &str, parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     if verb == "show" {
         return show(parsed, cluster);
     }
@@ -72,7 +72,7 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
 /// Returns what the arguments set of a snapshot of a volume that is there.
 fn draft(
     verb: &str,
-    parsed: &Parsed,
+    parsed: &ParsedCommand,
     volume: &Path,
     cluster: &dyn Cluster,
 ) -> Result<Draft, Failure> {
@@ -94,13 +94,13 @@ fn draft(
     Ok(draft)
 }
 
-fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+fn show(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::grouping(&["Vserver"], 8).of("vserver"),
-        Column::grouping(&["Volume"], 8).of("volume"),
-        Column::new(&["Snapshot"], 37).of("snapshot"),
-        Column::new(&["Size"], 8).of("size"),
-        Column::new(&["Label"], 12).of("snapmirror-label"),
+        Column::grouping(&["Vserver"], 8).with_field("vserver"),
+        Column::grouping(&["Volume"], 8).with_field("volume"),
+        Column::new(&["Snapshot"], 37).with_field("snapshot"),
+        Column::new(&["Size"], 8).with_field("size"),
+        Column::new(&["Label"], 12).with_field("snapmirror-label"),
     ];
     let row = |snapshot| Row {
         snapshot,

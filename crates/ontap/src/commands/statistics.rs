@@ -9,7 +9,7 @@ use super::show::{self, Answer};
 use super::storage::right;
 use crate::cluster::{Cluster, Failure, Performance, Rate};
 use crate::fields::{Field, rows};
-use crate::grammar::Parsed;
+use crate::grammar::ParsedCommand;
 use crate::refusal::{invalid, not_among};
 use crate::table::{self, Column};
 
@@ -81,26 +81,30 @@ pub(super) const FIELDS: &[Field<Performance>] = rows! {
 };
 
 /// Runs `statistics volume show`
-pub fn volumes(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn volumes(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Volume"], 15).of("volume"),
-        Column::new(&["Vserver"], 10).of("vserver"),
-        Column::new(&["Aggregate"], 10).of("aggregate"),
-        Column::new(&["*Total", "  Ops"], 8).of("total-ops").right(),
-        Column::new(&["  Read", "  Ops"], 8).of("read-ops").right(),
+        Column::new(&["Volume"], 15).with_field("volume"),
+        Column::new(&["Vserver"], 10).with_field("vserver"),
+        Column::new(&["Aggregate"], 10).with_field("aggregate"),
+        Column::new(&["*Total", "  Ops"], 8)
+            .with_field("total-ops")
+            .right(),
+        Column::new(&["  Read", "  Ops"], 8)
+            .with_field("read-ops")
+            .right(),
         Column::new(&["   Write", "  Ops"], 8)
-            .of("write-ops")
+            .with_field("write-ops")
             .right(),
         Column::new(&["   Other", "  Ops"], 8)
-            .of("other-ops")
+            .with_field("other-ops")
             .right(),
         Column::new(&["      Read", "     (Bps)"], 11)
-            .of("read-data")
+            .with_field("read-data")
             .right(),
         Column::new(&["     Write", "     (Bps)"], 11)
-            .of("write-data")
+            .with_field("write-data")
             .right(),
-        Column::new(&["Latency"], 10).of("latency").right(),
+        Column::new(&["Latency"], 10).with_field("latency").right(),
     ];
     let all = cluster.performance(INTERVAL);
     show::list(FIELDS, parsed, all, &["vserver", "volume"], COLUMNS)
@@ -135,7 +139,7 @@ fn together(all: &[Performance]) -> Performance {
 }
 
 /// Runs `qos statistics volume latency show` and `performance show`.
-pub fn qos(what: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn qos(what: &str, parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const LATENCY: &[Column] = &[
         Column::new(&["Workload"], 19),
         Column::new(&["    ID"], 6),
@@ -191,7 +195,7 @@ pub fn qos(what: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
 type Counter = (&'static str, fn(&Performance) -> String);
 
 /// Runs `statistics show -object volume`: all counters of each volume, one below the other.
-pub fn counters(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn counters(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     if let Some(object) = parsed.get("object").filter(|object| *object != "volume") {
         return Err(invalid(object, "object", "volume"));
     }

@@ -7,7 +7,7 @@ use crate::cluster::{Change, Cluster, Event, Failure, Job, Volume};
 use crate::fields::aggregate::{self, Row};
 use crate::fields::snapshot_policy::{self, copies};
 use crate::fields::{self, Field, Value, Way, qos, rows, svm, svm_peer};
-use crate::grammar::Parsed;
+use crate::grammar::ParsedCommand;
 use crate::refusal::{argument, failed, invalid, none, not_among, refused};
 use crate::storage::{
     Ceiling, Copies, NamedKind, PolicyBody, PolicyChange, PolicyKey, StoragePolicy,
@@ -20,15 +20,15 @@ pub(super) fn right(text: &str, width: usize) -> String {
 }
 
 /// Runs `vserver show`: the projects.
-pub fn vservers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn vservers(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["", "Vserver"], 11).of("vserver"),
-        Column::new(&["", "Type"], 7).of("type"),
-        Column::new(&["", "Subtype"], 10).of("subtype"),
-        Column::new(&["Admin", "State"], 10).of("admin-state"),
-        Column::new(&["Operational", "State"], 11).of("operational-state"),
+        Column::new(&["", "Vserver"], 11).with_field("vserver"),
+        Column::new(&["", "Type"], 7).with_field("type"),
+        Column::new(&["", "Subtype"], 10).with_field("subtype"),
+        Column::new(&["Admin", "State"], 10).with_field("admin-state"),
+        Column::new(&["Operational", "State"], 11).with_field("operational-state"),
         Column::new(&["Root", "Volume"], 10),
-        Column::new(&["", "Aggregate"], 10).of("aggr-list"),
+        Column::new(&["", "Aggregate"], 10).with_field("aggr-list"),
     ];
     show::print(
         svm::FIELDS,
@@ -49,14 +49,14 @@ pub fn vservers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failur
 }
 
 /// Runs `vserver peer show`: machines that relationships lead between.
-pub fn svm_peers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn svm_peers(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["", "Vserver"], 11).of("vserver"),
-        Column::new(&["Peer", "Vserver"], 11).of("peer-vserver"),
-        Column::new(&["Peer", "State"], 12).of("peer-state"),
-        Column::new(&["", "Peer Cluster"], 17).of("peer-cluster"),
-        Column::new(&["Peering", "Applications"], 14).of("applications"),
-        Column::new(&["Remote", "Vserver"], 9).of("remote-vserver-name"),
+        Column::new(&["", "Vserver"], 11).with_field("vserver"),
+        Column::new(&["Peer", "Vserver"], 11).with_field("peer-vserver"),
+        Column::new(&["Peer", "State"], 12).with_field("peer-state"),
+        Column::new(&["", "Peer Cluster"], 17).with_field("peer-cluster"),
+        Column::new(&["Peering", "Applications"], 14).with_field("applications"),
+        Column::new(&["Remote", "Vserver"], 9).with_field("remote-vserver-name"),
     ];
     let keys = ["vserver", "peer-vserver"];
     let all = svm_peer::rows(cluster);
@@ -87,14 +87,14 @@ pub(super) const SPACE: &[Field<Row>] = rows! {
 };
 
 /// Runs `storage aggregate show-space`: what the volumes of each pool hold. There is one tier.
-pub fn aggregate_space(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn aggregate_space(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Aggregate"], 20).of("aggregate-name"),
+        Column::new(&["Aggregate"], 20).with_field("aggregate-name"),
         Column::new(&["Volume Footprints"], 17)
-            .of("volume-footprints")
+            .with_field("volume-footprints")
             .right(),
         Column::new(&["Used%"], 5)
-            .of("volume-footprints-percent")
+            .with_field("volume-footprints-percent")
             .right(),
     ];
     show::list(
@@ -107,16 +107,20 @@ pub fn aggregate_space(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
 }
 
 /// Runs `storage aggregate show`: the storage pools.
-pub fn aggregates(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn aggregates(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Aggregate"], 9).of("aggregate"),
-        Column::new(&["    Size"], 8).of("size").right(),
-        Column::new(&["Available"], 9).of("availsize").right(),
-        Column::new(&["Used%"], 5).of("percent-used").right(),
-        Column::new(&["State"], 7).of("state"),
-        Column::new(&["#Vols"], 6).of("volcount").right(),
-        Column::new(&["Nodes"], 16).of("node"),
-        Column::new(&["RAID Status"], 12).of("raidstatus"),
+        Column::new(&["Aggregate"], 9).with_field("aggregate"),
+        Column::new(&["    Size"], 8).with_field("size").right(),
+        Column::new(&["Available"], 9)
+            .with_field("availsize")
+            .right(),
+        Column::new(&["Used%"], 5)
+            .with_field("percent-used")
+            .right(),
+        Column::new(&["State"], 7).with_field("state"),
+        Column::new(&["#Vols"], 6).with_field("volcount").right(),
+        Column::new(&["Nodes"], 16).with_field("node"),
+        Column::new(&["RAID Status"], 12).with_field("raidstatus"),
     ];
     let physical = cluster.physical();
     let node = cluster.name();
@@ -177,7 +181,7 @@ pub(super) const DF: &[Field<Space>] = rows! {
 };
 
 /// Runs `df`: a line for the data of a volume, and one for what is kept for its snapshots.
-pub fn df(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn df(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let physical = cluster.physical();
     let readable = parsed.get("h").is_some_and(|h| h == "true");
     let lines = |v: &Volume| {
@@ -246,7 +250,7 @@ pub fn df(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
 }
 
 fn key(
-    parsed: &Parsed,
+    parsed: &ParsedCommand,
     cluster: &dyn Cluster,
     kind: NamedKind,
     name: &str,
@@ -263,8 +267,8 @@ fn key(
 
 /// Returns the policy that the arguments name: without a machine the cluster's, or the only one of
 /// that name.
-fn named(
-    parsed: &Parsed,
+fn find_policy(
+    parsed: &ParsedCommand,
     cluster: &dyn Cluster,
     kind: NamedKind,
     name: &str,
@@ -294,7 +298,7 @@ pub(super) fn submit(
     Ok(String::new().into())
 }
 
-fn flag(parsed: &Parsed, name: &str) -> Result<Option<bool>, Failure> {
+fn flag(parsed: &ParsedCommand, name: &str) -> Result<Option<bool>, Failure> {
     match parsed.get(name) {
         None => Ok(None),
         Some("true") => Ok(Some(true)),
@@ -304,13 +308,16 @@ fn flag(parsed: &Parsed, name: &str) -> Result<Option<bool>, Failure> {
 }
 
 /// Returns the number of snapshots that an argument says to keep.
-fn count(parsed: &Parsed, name: &str) -> Result<u32, Failure> {
+fn count(parsed: &ParsedCommand, name: &str) -> Result<u32, Failure> {
     let text = argument(parsed, name)?;
     let n: Option<u32> = text.parse().ok().filter(|n| (1..=1023).contains(n));
     n.ok_or_else(|| not_among(text, name, "integer", "1 to 1023"))
 }
 
-fn create_snapshot_policy(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+fn create_snapshot_policy(
+    parsed: &ParsedCommand,
+    cluster: &dyn Cluster,
+) -> Result<Answer, Failure> {
     let mut all = Vec::new();
     for n in 1..=5 {
         let Some(schedule) = parsed.get(&format!("schedule{n}")) else {
@@ -337,12 +344,12 @@ fn create_snapshot_policy(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answ
 /// Runs `volume snapshot policy`.
 pub fn snapshot_policy(
     verb: &str,
-    parsed: &Parsed,
+    parsed: &ParsedCommand,
     cluster: &dyn Cluster,
 ) -> Result<Answer, Failure> {
     const KIND: NamedKind = NamedKind::Snapshot;
     let edit = |change: &dyn Fn(&mut Vec<Copies>) -> Result<(), Failure>| {
-        let policy = named(parsed, cluster, KIND, "policy")?;
+        let policy = find_policy(parsed, cluster, KIND, "policy")?;
         let (enabled, all) = copies(&policy);
         let mut all = all.to_vec();
         change(&mut all)?;
@@ -363,7 +370,7 @@ pub fn snapshot_policy(
         "create" => create_snapshot_policy(parsed, cluster),
         "modify" => edit(&|_| Ok(())),
         "delete" => {
-            let policy = named(parsed, cluster, KIND, "policy")?;
+            let policy = find_policy(parsed, cluster, KIND, "policy")?;
             submit(cluster, policy.key, PolicyChange::Delete)
         }
         "add-schedule" => edit(&|all| {
@@ -392,7 +399,7 @@ pub fn snapshot_policy(
     }
 }
 
-fn snapshot_policies(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+fn snapshot_policies(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     show::print(
         snapshot_policy::FIELDS,
         parsed,
@@ -448,14 +455,18 @@ fn snapshot_policies(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, F
 }
 
 /// Runs `qos policy-group`.
-pub fn policy_group(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn policy_group(
+    verb: &str,
+    parsed: &ParsedCommand,
+    cluster: &dyn Cluster,
+) -> Result<Answer, Failure> {
     const KIND: NamedKind = NamedKind::Qos;
     const COLUMNS: &[Column] = &[
-        Column::new(&["Name"], 16).of("policy-group"),
-        Column::new(&["Vserver"], 11).of("vserver"),
-        Column::new(&["Class"], 12).of("class"),
-        Column::new(&["Wklds"], 5).of("num-workloads"),
-        Column::new(&["Throughput"], 12).of("throughput-policy"),
+        Column::new(&["Name"], 16).with_field("policy-group"),
+        Column::new(&["Vserver"], 11).with_field("vserver"),
+        Column::new(&["Class"], 12).with_field("class"),
+        Column::new(&["Wklds"], 5).with_field("num-workloads"),
+        Column::new(&["Throughput"], 12).with_field("throughput-policy"),
     ];
     let draft = |way| {
         let mut draft = qos::Draft::default();
@@ -476,7 +487,7 @@ pub fn policy_group(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Resul
             submit(cluster, key, PolicyChange::Create { comment, body })
         }
         "modify" => {
-            let policy = named(parsed, cluster, KIND, "policy-group")?;
+            let policy = find_policy(parsed, cluster, KIND, "policy-group")?;
             argument(parsed, "max-throughput")?;
             let ceiling = draft(Way::Modify)?.ceiling(qos::ceiling(&policy.body));
             let change = PolicyChange::Set {
@@ -487,12 +498,12 @@ pub fn policy_group(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Resul
             submit(cluster, policy.key, change)
         }
         "rename" => {
-            let policy = named(parsed, cluster, KIND, "policy-group")?;
+            let policy = find_policy(parsed, cluster, KIND, "policy-group")?;
             let to = argument(parsed, "new-name")?.to_owned();
             submit(cluster, policy.key, PolicyChange::Rename(to))
         }
         "delete" => {
-            let policy = named(parsed, cluster, KIND, "policy-group")?;
+            let policy = find_policy(parsed, cluster, KIND, "policy-group")?;
             submit(cluster, policy.key, PolicyChange::Delete)
         }
         _ => Err(refused(format!("\"{verb}\" is not a recognized command"))),
@@ -535,12 +546,12 @@ pub(super) const WORKLOADS: &[Field<Workload>] = rows! {
 };
 
 /// Runs `qos workload show`: the volumes, and the policy groups that hold them.
-pub fn workloads(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn workloads(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Workload"], 19).of("workload"),
-        Column::new(&["Vserver"], 11).of("vserver"),
-        Column::new(&["Policy Group"], 16).of("policy-group"),
-        Column::new(&["Maximum"], 16).of("max-throughput"),
+        Column::new(&["Workload"], 19).with_field("workload"),
+        Column::new(&["Vserver"], 11).with_field("vserver"),
+        Column::new(&["Policy Group"], 16).with_field("policy-group"),
+        Column::new(&["Maximum"], 16).with_field("max-throughput"),
     ];
     let policies = cluster.storage_policies(NamedKind::Qos);
     let all = cluster.volumes().into_iter().map(|volume| Workload {
@@ -567,13 +578,13 @@ pub(super) const JOBS: &[Field<Job>] = rows! {
 };
 
 /// Runs `job show`: operations of the control plane.
-pub fn jobs(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn jobs(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["", "Job ID"], 12).of("id"),
-        Column::new(&["", "Name"], 20).of("name"),
-        Column::new(&["Owning", "Vserver"], 10).of("vserver"),
+        Column::new(&["", "Job ID"], 12).with_field("id"),
+        Column::new(&["", "Name"], 20).with_field("name"),
+        Column::new(&["Owning", "Vserver"], 10).with_field("vserver"),
         Column::new(&["", "Node"], 14),
-        Column::new(&["", "State"], 10).of("state"),
+        Column::new(&["", "State"], 10).with_field("state"),
     ];
     show::print(JOBS, parsed, cluster.jobs(), &["id"], |all| {
         let mut out = String::new();
@@ -602,13 +613,13 @@ pub(super) const EVENTS: &[Field<Event>] = rows! {
 };
 
 /// Runs `event log show`: the audit log, newest first.
-pub fn events(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn events(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const MOST: u32 = 500;
     const COLUMNS: &[Column] = &[
-        Column::new(&["Time"], 19).of("time"),
-        Column::new(&["Node"], 16).of("node"),
-        Column::new(&["Severity"], 13).of("severity"),
-        Column::new(&["Event"], 27).of("event"),
+        Column::new(&["Time"], 19).with_field("time"),
+        Column::new(&["Node"], 16).with_field("node"),
+        Column::new(&["Severity"], 13).with_field("severity"),
+        Column::new(&["Event"], 27).with_field("event"),
     ];
     let keys = ["time", "node", "severity", "event"];
     show::list(EVENTS, parsed, cluster.events(MOST)?, &keys, COLUMNS)

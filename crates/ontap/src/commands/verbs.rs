@@ -7,24 +7,24 @@ use super::show::Answer;
 use crate::cluster::{Cluster, Failure};
 use crate::fields::relationship::{Draft, TABLE};
 use crate::fields::{self, Way};
-use crate::grammar::Parsed;
+use crate::grammar::ParsedCommand;
 use crate::query;
 use crate::refusal::{argument, failed, invalid, none, refused};
 
-fn path(parsed: &Parsed, name: &str) -> Result<Path, Failure> {
+fn path(parsed: &ParsedCommand, name: &str) -> Result<Path, Failure> {
     let text = argument(parsed, name)?;
     Path::parse(text).ok_or_else(|| invalid(text, name, "[<cluster>:]<vserver>:<volume>"))
 }
 
 /// Returns what the arguments set.
-fn draft(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Draft, Failure> {
+fn draft(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Draft, Failure> {
     let mut draft = Draft::default();
     fields::read(&TABLE, parsed, Way::Create, &mut draft, cluster, None)?;
     Ok(draft)
 }
 
 /// Runs a verb of `snapmirror` that changes relationships.
-pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn act(verb: &str, parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let draft = draft(parsed, cluster)?;
     if let Some(answer) = act_on_ends(verb, parsed, cluster, &draft)? {
         return Ok(answer);
@@ -63,7 +63,7 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
 /// relationships that exist.
 fn act_on_ends(
     verb: &str,
-    parsed: &Parsed,
+    parsed: &ParsedCommand,
     cluster: &dyn Cluster,
     draft: &Draft,
 ) -> Result<Option<Answer>, Failure> {
@@ -142,7 +142,7 @@ fn act_on_ends(
 }
 
 /// Reads `-file-list /a,/b,@/c`: a name that begins with `@` is the new one of the path before it.
-fn files(parsed: &Parsed) -> Vec<FileRestore> {
+fn files(parsed: &ParsedCommand) -> Vec<FileRestore> {
     let mut all: Vec<FileRestore> = Vec::new();
     for part in parsed.get("file-list").unwrap_or_default().split(',') {
         let part = part.trim();
@@ -158,7 +158,7 @@ fn files(parsed: &Parsed) -> Vec<FileRestore> {
     all
 }
 
-fn quick(parsed: &Parsed) -> Result<bool, Failure> {
+fn quick(parsed: &ParsedCommand) -> Result<bool, Failure> {
     match parsed.get("quick-resync") {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
@@ -166,7 +166,12 @@ fn quick(parsed: &Parsed) -> Result<bool, Failure> {
     }
 }
 
-fn change(verb: &str, parsed: &Parsed, draft: &Draft, destination: &Path) -> Result<Verb, Failure> {
+fn change(
+    verb: &str,
+    parsed: &ParsedCommand,
+    draft: &Draft,
+    destination: &Path,
+) -> Result<Verb, Failure> {
     let destination = destination.clone();
     let source_snapshot = parsed.get("source-snapshot").map(str::to_owned);
     // A resync always searches for data that the destination already has.
@@ -209,7 +214,7 @@ fn change(verb: &str, parsed: &Parsed, draft: &Draft, destination: &Path) -> Res
 
 /// Returns the destinations of the relationships that the arguments mean; `release` reads those
 /// whose source is here.
-fn matched(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Vec<Path>, Failure> {
+fn matched(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Vec<Path>, Failure> {
     let destination = argument(parsed, "destination-path")?;
     let plain = !destination.contains(['*', '|', '!', '<', '>']);
     if plain && Path::parse(destination).is_none() {

@@ -6,28 +6,28 @@ use super::show::{self, Answer};
 use crate::cluster::{Change, Cluster, Failure};
 use crate::fields::volume::{Draft, FIELDS, TABLE, rows};
 use crate::fields::{self, Way};
-use crate::grammar::Parsed;
+use crate::grammar::ParsedCommand;
 use crate::refusal::{argument, failed, invalid, none};
 use crate::storage::Settings;
 use crate::table::Column;
 use crate::value;
 
 /// Returns the path of the volume that the arguments `-vserver` and another name.
-pub(super) fn path(parsed: &Parsed, name: &str) -> Result<Path, Failure> {
+pub(super) fn path(parsed: &ParsedCommand, name: &str) -> Result<Path, Failure> {
     let volume = argument(parsed, name)?;
     let text = format!("{}:{volume}", argument(parsed, "vserver")?);
     Path::parse(&text).ok_or_else(|| invalid(volume, name, "volume name"))
 }
 
 /// Returns what the arguments set.
-fn draft(parsed: &Parsed, way: Way, cluster: &dyn Cluster) -> Result<Draft, Failure> {
+fn draft(parsed: &ParsedCommand, way: Way, cluster: &dyn Cluster) -> Result<Draft, Failure> {
     let mut draft = Draft::default();
     fields::read(&TABLE, parsed, way, &mut draft, cluster, None)?;
     Ok(draft)
 }
 
 /// Runs `volume create`, of type `RW` or `DP`.
-pub fn create(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn create(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let path = path(parsed, "volume")?;
     let draft = draft(parsed, Way::Create, cluster)?;
     let change = Change::VolumeCreate {
@@ -41,7 +41,7 @@ pub fn create(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure>
 }
 
 /// Runs `volume delete`, of one that exists.
-pub fn delete(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn delete(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let path = there(path(parsed, "volume")?, cluster)?;
     let change = Change::VolumeDelete(path.clone());
     cluster.change(change).map_err(failed)?;
@@ -49,7 +49,11 @@ pub fn delete(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure>
 }
 
 /// Runs `volume modify`, `mount`, `unmount`, `online`, `offline`.
-pub fn modify(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn modify(
+    verb: &str,
+    parsed: &ParsedCommand,
+    cluster: &dyn Cluster,
+) -> Result<Answer, Failure> {
     let path = there(path(parsed, "volume")?, cluster)?;
     let mut settings = draft(parsed, Way::Modify, cluster)?.settings;
     let said = match verb {
@@ -76,7 +80,7 @@ pub fn modify(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answ
 }
 
 /// Runs `volume size`: shows it, or sets it; `+10g` and `-10g` are by so much.
-pub fn resize(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn resize(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let path = path(parsed, "volume")?;
     let all = cluster.volumes();
     let volume = all.iter().find(|v| v.path == path).ok_or_else(none)?;
@@ -115,7 +119,7 @@ pub fn resize(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure>
 }
 
 /// Runs `volume rename`
-pub fn rename(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn rename(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let path = there(path(parsed, "volume")?, cluster)?;
     let to = argument(parsed, "newname")?.to_owned();
     let renamed = Path::local(&path.vserver, &to);
@@ -126,7 +130,7 @@ pub fn rename(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure>
 }
 
 /// Runs `volume clone create`, of a volume or of its snapshot.
-pub fn clone(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn clone(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let change = Change::VolumeClone {
         path: path(parsed, "flexclone")?,
         parent: there(path(parsed, "parent-volume")?, cluster)?,
@@ -138,7 +142,7 @@ pub fn clone(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> 
 }
 
 /// Runs `volume clone split start`
-pub fn split(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn split(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let path = there(path(parsed, "flexclone")?, cluster)?;
     cluster.change(Change::VolumeSplit(path)).map_err(failed)?;
     Ok(String::new().into())
@@ -160,16 +164,20 @@ fn successful(what: &str, path: &Path) -> Answer {
 }
 
 /// Runs `volume show` and `volume footprint show`, with queries and `-fields`.
-pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+pub fn show(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Vserver"], 9).of("vserver"),
-        Column::new(&["Volume"], 12).of("volume"),
-        Column::new(&["Aggregate"], 12).of("aggregate"),
-        Column::new(&["State"], 10).of("state"),
-        Column::new(&["Type"], 4).of("type"),
-        Column::new(&["      Size"], 10).of("size").right(),
-        Column::new(&[" Available"], 10).of("available").right(),
-        Column::new(&["Used%"], 5).of("percent-used").right(),
+        Column::new(&["Vserver"], 9).with_field("vserver"),
+        Column::new(&["Volume"], 12).with_field("volume"),
+        Column::new(&["Aggregate"], 12).with_field("aggregate"),
+        Column::new(&["State"], 10).with_field("state"),
+        Column::new(&["Type"], 4).with_field("type"),
+        Column::new(&["      Size"], 10).with_field("size").right(),
+        Column::new(&[" Available"], 10)
+            .with_field("available")
+            .right(),
+        Column::new(&["Used%"], 5)
+            .with_field("percent-used")
+            .right(),
     ];
     let all = rows(cluster, show::asks_costly(FIELDS, parsed));
     show::list(FIELDS, parsed, all, &["vserver", "volume"], COLUMNS)

@@ -4,7 +4,7 @@ use super::kind::{Input, Kind};
 use super::parameters::Way;
 use super::value::Value;
 use crate::cluster::{Cluster, Failure};
-use crate::grammar::Parsed;
+use crate::grammar::ParsedCommand;
 use crate::refusal::{invalid, refused};
 
 /// The reader of a field.
@@ -351,7 +351,7 @@ impl<T, D> Table<T, D> {
 /// A value that is not of its kind, not the only one that there may be, or the name of nothing.
 pub fn read<T, D>(
     table: &Table<T, D>,
-    parsed: &Parsed,
+    parsed: &ParsedCommand,
     way: Way,
     draft: &mut D,
     cluster: &dyn Cluster,
@@ -391,7 +391,7 @@ pub fn read<T, D>(
 
 /// A field as documents and tests see it.
 #[derive(Clone, Debug)]
-pub struct Described {
+pub struct FieldDescription {
     /// Dotted name in REST; empty: REST does not have it.
     pub rest: &'static str,
     /// Column of the command line; empty: it does not have it.
@@ -441,7 +441,7 @@ pub trait Resource: Sync {
     /// Returns the command that shows it, without `show`; empty: there is none.
     fn command(&self) -> &'static [&'static str];
     /// Returns its fields.
-    fn describe(&self) -> Vec<Described>;
+    fn describe(&self) -> Vec<FieldDescription>;
 }
 
 impl<T, D> Resource for Table<T, D> {
@@ -453,8 +453,8 @@ impl<T, D> Resource for Table<T, D> {
         self.command
     }
 
-    fn describe(&self) -> Vec<Described> {
-        let each = |field: &Field<T, D>| Described {
+    fn describe(&self) -> Vec<FieldDescription> {
+        let each = |field: &Field<T, D>| FieldDescription {
             rest: field.rest,
             column: field.column,
             label: field.label,

@@ -38,7 +38,7 @@ pub mod transfer;
 mod value;
 pub mod volume;
 
-pub use field::{Access, Described, Field, Read, Resource, Set, Table, is_only, read};
+pub use field::{Access, Field, FieldDescription, Read, Resource, Set, Table, is_only, read};
 pub use kind::{Input, Kind};
 pub(crate) use parameters::options;
 pub use parameters::{Way, count, parameters};

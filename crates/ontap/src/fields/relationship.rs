@@ -34,7 +34,7 @@ impl std::ops::Deref for Row {
 
 /// Returns the records of relationships.
 pub fn rows(cluster: &dyn Cluster, relationships: Vec<Relationship>) -> Vec<Row> {
-    let (now, node) = (cluster.now(), cluster.name());
+    let (now, node) = (cluster.current_time(), cluster.name());
     let policies = cluster.policies();
     let row = |relationship: Relationship| {
         let mut all = policies.iter();

@@ -49,19 +49,19 @@ pub const FIELDS: &[F] = rows! {
         Schedule::Every(_) => Value::None,
     }).creates(Kind::Nested, |_, _| {}),
     F::rest("cron.hours", |s| match s.schedule {
-        Schedule::At { hours, .. } => numbers(hours, Numbers::all(0, 23)),
+        Schedule::At { hours, .. } => numbers(hours, Numbers::from_range(0, 23)),
         Schedule::Every(_) => Value::None,
     }).creates(Kind::Nested, |_, _| {}),
     F::rest("cron.days", |s| match s.schedule {
-        Schedule::At { days, .. } => numbers(days, Numbers::all(1, 31)),
+        Schedule::At { days, .. } => numbers(days, Numbers::from_range(1, 31)),
         Schedule::Every(_) => Value::None,
     }).creates(Kind::Nested, |_, _| {}),
     F::rest("cron.months", |s| match s.schedule {
-        Schedule::At { months, .. } => numbers(months, Numbers::all(1, 12)),
+        Schedule::At { months, .. } => numbers(months, Numbers::from_range(1, 12)),
         Schedule::Every(_) => Value::None,
     }).creates(Kind::Nested, |_, _| {}),
     F::rest("cron.weekdays", |s| match s.schedule {
-        Schedule::At { weekdays, .. } => numbers(weekdays, Numbers::all(0, 6)),
+        Schedule::At { weekdays, .. } => numbers(weekdays, Numbers::from_range(0, 6)),
         Schedule::Every(_) => Value::None,
     }).creates(Kind::Nested, |_, _| {}),
 };

@@ -62,7 +62,7 @@ pub fn usual(volume: Path, name: &str, path: &str) -> Share {
     }
 }
 
-fn has(share: &Share, property: &str) -> Value {
+fn has_property(share: &Share, property: &str) -> Value {
     share.properties.contains(&property).into()
 }
 
@@ -92,13 +92,13 @@ pub const FIELDS: &[F] = rows! {
     F::column("share-properties", "Share Properties", |s| text(s.properties.join(","))),
     F::new("volume.name", "volume", "Volume Name", |s| text(&s.volume.volume)),
     F::new("acls", "acl", "Share ACL", acl).parts(&["user_or_group", "type", "permission"]),
-    F::rest("oplocks", |s| has(s, "oplocks")).same(),
-    F::rest("browsable", |s| has(s, "browsable")).same(),
-    F::rest("change_notify", |s| has(s, "changenotify")).same(),
-    F::rest("show_previous_versions", |s| has(s, "show-previous-versions")).same(),
-    F::rest("access_based_enumeration", |s| has(s, "access-based-enumeration")).same(),
-    F::rest("encryption", |s| has(s, "encrypt-data")).same(),
-    F::rest("continuously_available", |s| has(s, "continuously-available")).same(),
+    F::rest("oplocks", |s| has_property(s, "oplocks")).same(),
+    F::rest("browsable", |s| has_property(s, "browsable")).same(),
+    F::rest("change_notify", |s| has_property(s, "changenotify")).same(),
+    F::rest("show_previous_versions", |s| has_property(s, "show-previous-versions")).same(),
+    F::rest("access_based_enumeration", |s| has_property(s, "access-based-enumeration")).same(),
+    F::rest("encryption", |s| has_property(s, "encrypt-data")).same(),
+    F::rest("continuously_available", |s| has_property(s, "continuously-available")).same(),
     F::fixed("home_directory", "", "", "false"),
     F::fixed("allow_unencrypted_access", "", "", "false"),
     F::fixed("namespace_caching", "", "", "false"),

@@ -15,7 +15,7 @@ pub fn copies(policy: &StoragePolicy) -> (bool, &[Copies]) {
     }
 }
 
-fn of(p: &Row) -> &[Copies] {
+fn row_copies(p: &Row) -> &[Copies] {
     copies(&p.policy).1
 }
 
@@ -44,10 +44,10 @@ pub const FIELDS: &[F] = rows! {
         .sets(Kind::Flag, |d, v| d.enabled = v.flag()),
     F::new("comment", "comment", "Comment", |p| Value::Remark(p.policy.comment.clone()))
         .sets(Kind::Text, |d, v| d.comment = v.text()),
-    F::column("total-schedules", "Total Number of Schedules", |p| of(p).len().into()),
+    F::column("total-schedules", "Total Number of Schedules", |p| row_copies(p).len().into()),
     F::column("schedules", "Schedules",
-        |p| Value::List(of(p).iter().map(|c| text(&c.schedule)).collect())),
-    F::column("counts", "Counts", |p| Value::List(of(p).iter().map(|c| c.count.into()).collect())),
+        |p| Value::List(row_copies(p).iter().map(|c| text(&c.schedule)).collect())),
+    F::column("counts", "Counts", |p| Value::List(row_copies(p).iter().map(|c| c.count.into()).collect())),
     F::rest("uuid", |p| text(uuid(&p.policy))),
     F::rest("svm.uuid", Row::svm_uuid),
     F::rest("scope", |p| text(if p.policy.key.svm.is_empty() { "cluster" } else { "svm" }))
@@ -55,9 +55,9 @@ pub const FIELDS: &[F] = rows! {
     F::rest("copies", |p| {
         let object = |of: &Copies| {
             let (policy, of) = (None, of.clone());
-            Value::record(COPIES, &Scheduled { policy, of })
+            Value::record(COPIES, &PolicySchedule { policy, of })
         };
-        Value::List(of(p).iter().map(object).collect())
+        Value::List(row_copies(p).iter().map(object).collect())
     }).parts(&[
         "schedule.name", "schedule.uuid", "count", "prefix", "snapmirror_label", "retention_period",
     ]).sets(Kind::Nested, |_, _| {}),
@@ -77,14 +77,14 @@ pub const TABLE: Table<Row, Draft> = Table {
 
 /// A schedule of a policy.
 #[derive(Clone, Debug)]
-pub struct Scheduled {
+pub struct PolicySchedule {
     /// The policy; `None`: it is known.
     pub policy: Option<StoragePolicy>,
     /// The schedule.
     pub of: Copies,
 }
 
-impl Scheduled {
+impl PolicySchedule {
     /// Returns its label, which is the prefix of the snapshots' names too.
     fn label(&self) -> Value {
         text(self.of.label.as_deref().unwrap_or("-"))
@@ -104,7 +104,7 @@ pub struct CopiesDraft {
     pub prefix: Option<String>,
 }
 
-type C = Field<Scheduled, CopiesDraft>;
+type C = Field<PolicySchedule, CopiesDraft>;
 
 /// The fields of a schedule within its policy.
 pub const COPIES: &[C] = rows! {
@@ -113,15 +113,15 @@ pub const COPIES: &[C] = rows! {
     C::rest("schedule.uuid", |s| identity("schedule", &s.of.schedule))
         .sets(Kind::Text, |d, v| d.schedule[1] = v.text()),
     C::rest("count", |s| s.of.count.into()).sets(Kind::Number, |d, v| d.count = v.number()),
-    C::rest("prefix", Scheduled::label).sets(Kind::Label, |d, v| d.prefix = v.text()),
-    C::rest("snapmirror_label", Scheduled::label).sets(Kind::Label, |d, v| d.label = v.text()),
+    C::rest("prefix", PolicySchedule::label).sets(Kind::Label, |d, v| d.prefix = v.text()),
+    C::rest("snapmirror_label", PolicySchedule::label).sets(Kind::Label, |d, v| d.label = v.text()),
     C::fixed("retention_period", "", "", "PT0S|"),
     C::rest("snapshot_policy.name", |s| s.policy.as_ref().map(|p| text(&p.key.name)).into()),
     C::rest("snapshot_policy.uuid", |s| s.policy.as_ref().map(|p| text(uuid(p))).into()),
 };
 
 /// The fields of a schedule as a resource of its own.
-pub const SCHEDULES: Table<Scheduled, CopiesDraft> = Table {
+pub const SCHEDULES: Table<PolicySchedule, CopiesDraft> = Table {
     path: "storage/snapshot-policies/*/schedules",
     command: &[],
     fields: COPIES,

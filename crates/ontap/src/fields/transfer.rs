@@ -55,7 +55,7 @@ impl Row {
         }
     }
 
-    fn now(&self, read: impl Fn(&Transfer) -> Value) -> Value {
+    fn read_running(&self, read: impl Fn(&Transfer) -> Value) -> Value {
         self.either(read, |_| Value::None)
     }
 
@@ -105,14 +105,14 @@ pub const FIELDS: &[F] = rows! {
         |t| t.either(|t| Value::Bytes(t.bytes), |l| Value::Bytes(l.bytes))),
     F::rest("wire_bytes_transferred",
         |t| t.either(|t| Value::Bytes(t.wire_bytes), |l| Value::Bytes(l.wire_bytes))),
-    F::rest("total_bytes", |t| t.now(|t| t.total.map(Value::Bytes).into())),
-    F::rest("checkpoint_size", |t| t.now(|t| Value::Bytes(t.checkpoint))),
-    F::rest("throttle", |t| t.now(|t| t.throttle.unwrap_or(0).into()))
+    F::rest("total_bytes", |t| t.read_running(|t| t.total.map(Value::Bytes).into())),
+    F::rest("checkpoint_size", |t| t.read_running(|t| Value::Bytes(t.checkpoint))),
+    F::rest("throttle", |t| t.read_running(|t| t.throttle.unwrap_or(0).into()))
         .creates(Kind::Throttle, |d, v| d.throttle = Some(v.number())),
     F::rest("rate", |t| t.either(|t| t.rate.into(), |l| l.rate.into())),
-    F::rest("limited_by", |t| t.now(|t| t.bound_by.clone().into())),
-    F::rest("time_left", |t| t.now(|t| t.time_left().map(Value::Span).into())),
-    F::rest("last_updated_time", |t| t.now(|t| Value::Time(t.updated))),
+    F::rest("limited_by", |t| t.read_running(|t| t.bound_by.clone().into())),
+    F::rest("time_left", |t| t.read_running(|t| t.time_left().map(Value::Span).into())),
+    F::rest("last_updated_time", |t| t.read_running(|t| Value::Time(t.updated))),
     F::rest("end_time", |t| t.ended(|l| Value::Time(l.end))),
     F::rest("total_duration", |t| t.either(
         |t| Value::Span(u64::try_from(t.updated - t.started).unwrap_or(0)),

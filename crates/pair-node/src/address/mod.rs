@@ -163,10 +163,10 @@ pub struct Connection {
 /// The addresses of a node, and whether it has them now.
 pub struct Addresses {
     all: Vec<Address>,
-    held: Mutex<Held>,
+    held: Mutex<AddressState>,
 }
 
-struct Held {
+struct AddressState {
     netlink: Option<Netlink>,
     /// Time of the last renewal and its lifetime; `None` if this node does not have the addresses.
     renewed: Option<(Duration, Duration)>,
@@ -210,7 +210,7 @@ impl Addresses {
         }
         Ok(Addresses {
             all,
-            held: Mutex::new(Held {
+            held: Mutex::new(AddressState {
                 netlink,
                 renewed: None,
                 added: None,
@@ -226,14 +226,14 @@ impl Addresses {
     }
 
     /// Returns true if `ip` is one of the addresses.
-    pub fn has(&self, ip: IpAddr) -> bool {
+    pub fn has_address(&self, ip: IpAddr) -> bool {
         self.all
             .iter()
             .any(|address| address.ip == ip.to_canonical())
     }
 
     /// Describes the addresses and whether this node has them; `None` if none moves.
-    pub fn shown(&self) -> Option<String> {
+    pub fn describe(&self) -> Option<String> {
         let all: Vec<String> = self.all.iter().map(Address::to_string).collect();
         let there = match self.held.lock().renewed {
             Some(_) => "here",

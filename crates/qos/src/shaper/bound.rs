@@ -21,12 +21,12 @@ struct Cell {
 
 /// Time for which the limits of a path delayed requests of a node, by level, limit and direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bound {
+pub struct LimitDelays {
     cells: [[[Cell; PLACES]; 2]; LEVELS],
     waited: [Nanos; LEVELS],
 }
 
-impl Bound {
+impl LimitDelays {
     /// Returns the nanoseconds for which requests waited for a limit: level from the root,
     /// direction, limit, time.
     pub fn times(&self) -> impl Iterator<Item = (usize, Direction, Limit, Nanos)> {
@@ -96,7 +96,7 @@ struct By {
 impl<T> Shaper<T> {
     /// Returns the time for which limits delayed requests of a node, up to `now`; `None` if nothing
     /// had to wait.
-    pub fn bound(&mut self, id: NodeId, now: Nanos) -> Option<&Bound> {
+    pub fn bound(&mut self, id: NodeId, now: Nanos) -> Option<&LimitDelays> {
         self.get(id)?;
         self.count_waiting(id.index, now);
         self.get(id)?.bound.as_deref()
@@ -115,7 +115,7 @@ impl<T> Shaper<T> {
         let mut depth = 0;
         let mut last: Option<(Nanos, usize, usize)> = None;
         let mut at = Some(leaf);
-        while let Some(node) = at.and_then(|at| self.at(at)) {
+        while let Some(node) = at.and_then(|at| self.node_at(at)) {
             if let Some((ready, place)) = node.meters.last(direction)
                 && last.is_none_or(|(latest, ..)| ready > latest)
             {
@@ -132,7 +132,7 @@ impl<T> Shaper<T> {
     fn count_waiting(&mut self, from: u32, now: Nanos) {
         let mut left = vec![from];
         while let Some(at) = left.pop() {
-            let Some(node) = self.at(at) else {
+            let Some(node) = self.node_at(at) else {
                 // The node was removed.
                 continue;
             };

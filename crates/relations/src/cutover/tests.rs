@@ -5,7 +5,7 @@
 //! acknowledged. From each state the servers come to rest without further crashes, and then exactly
 //! one answers. A rule that is left out is noticed.
 
-use super::{Arrivals, Decision, Departure, HandOver, Written};
+use super::{Arrivals, Decision, Departure, HandOver, MoveState};
 use std::collections::{HashSet, VecDeque};
 
 /// Number of the move.
@@ -39,7 +39,7 @@ enum Bug {
 struct World {
     /// Changes that were acknowledged.
     acknowledged: u8,
-    written: Written,
+    written: MoveState,
     source: Departure,
     /// Changes in the source's volume.
     at_source: u8,
@@ -63,7 +63,7 @@ impl World {
     fn new() -> World {
         World {
             acknowledged: 0,
-            written: Written::Copying,
+            written: MoveState::Copying,
             source: Departure::Serving,
             at_source: 0,
             cuts: 0,
@@ -140,7 +140,7 @@ impl World {
         {
             step(&|w| {
                 w.source = Departure::Serving;
-                w.written = Written::Copying;
+                w.written = MoveState::Copying;
             });
         }
         if let Some((cut, _)) = self.copied.filter(|_| !self.told) {
@@ -162,13 +162,13 @@ impl World {
         }
         if matches!(self.source, Departure::Writing { .. }) {
             step(&|w| {
-                w.written = Written::HandedOver;
+                w.written = MoveState::HandedOver;
                 w.source.written();
                 w.told = true;
             });
             // The reply is lost.
             step(&|w| {
-                w.written = Written::HandedOver;
+                w.written = MoveState::HandedOver;
                 w.source.written();
             });
             step(&|w| w.source.not_written());
@@ -207,7 +207,7 @@ impl World {
             step(&|w| {
                 w.decision = None;
                 if w.source.decided(arrived) && !arrived {
-                    w.written = Written::Copying;
+                    w.written = MoveState::Copying;
                 }
             });
         }
@@ -222,7 +222,7 @@ impl World {
         let mut written = source.clone();
         // The row that was being written may be in the catalog.
         if matches!(self.source, Departure::Writing { .. }) {
-            written.written = Written::HandedOver;
+            written.written = MoveState::HandedOver;
             written.source = Departure::HandedOver;
         }
         let mut destination = self.clone();

@@ -1,10 +1,10 @@
 //! Management of relationships: users' commands, schedules, jobs and their results.
 //!
 //! Relationships, pending work and results are rows of the catalog ([`rows`]). The rules are
-//! functions from the current rows to edits: [`change`] for users' commands, [`settle`] for events
-//! of transfers and for schedules. They run inside the catalog's transaction, so their checks still
-//! hold when the edits are written. They make no calls of their own: the facts about volumes that a
-//! verb needs are passed in as [`Preconditions`].
+//! functions from the current rows to edits: [`change`] for users' commands, [`apply_step`] for
+//! events of transfers and for schedules. They run inside the catalog's transaction, so their
+//! checks still hold when the edits are written. They make no calls of their own: the facts about
+//! volumes that a verb needs are passed in as [`Preconditions`].
 //!
 //! The [`Manager`] has the state that is in memory only: the running jobs and their progress. It
 //! compares that state with the rows and returns [`Command`]s for the caller, which moves data.
@@ -30,12 +30,16 @@ mod transfers;
 mod verbs;
 
 use crate::model::{
-    ABORTED, Copied, FileRestore, Note, Path, Policy, PolicyKind, Rule, TransferKind, VolumeUuid,
+    ABORTED, CopiedSnapshot, FileRestore, Note, Path, Policy, PolicyKind, Rule, TransferKind,
+    VolumeUuid,
 };
-use crate::retention::Held;
+use crate::retention::LabelledSnapshot;
 use crate::schedule::Schedule;
-pub use rows::{Changes, Edit, Entry, Known, OwnThrottle, Peer, Pending, Relations, Table, Work};
-pub use transfers::{Manager, Step, settle};
+pub use rows::{
+    ChangeSet, Edit, Entry, KnownDestination, OwnThrottle, Peer, PendingWork, Relations, Table,
+    Work,
+};
+pub use transfers::{Manager, Step, apply_step};
 pub use verbs::{change, looped};
 pub use weir_base::limits::replica::{TRANSFER_TRIES as TRIES, TRANSFERS_AT_ONCE as AT_ONCE};
 
@@ -77,23 +81,23 @@ pub enum Reason {
 /// Refusal of a verb, in ONTAP's words where it has some. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
-pub struct Refused {
+pub struct VerbRefusal {
     /// The kind of refusal, for programs.
     pub reason: Reason,
     /// The message that users see.
     pub text: String,
 }
 
-impl Refused {
+impl VerbRefusal {
     /// Creates a refusal.
-    pub fn new(reason: Reason, text: impl Into<String>) -> Refused {
+    pub fn new(reason: Reason, text: impl Into<String>) -> VerbRefusal {
         let text = text.into();
-        Refused { reason, text }
+        VerbRefusal { reason, text }
     }
 }
 
-fn refuse<T>(reason: Reason, text: impl Into<String>) -> Result<T, Refused> {
-    Err(Refused::new(reason, text))
+fn refuse<T>(reason: Reason, text: impl Into<String>) -> Result<T, VerbRefusal> {
+    Err(VerbRefusal::new(reason, text))
 }
 
 /// A user's command on relationships, policies, schedules, peers or throttles.
@@ -113,7 +117,7 @@ pub enum Verb {
         throttle: Option<u64>,
         /// Number of attempts for a transfer; `None` is [`TRIES`].
         tries: Option<u32>,
-        /// Stored and shown as [`Relationship::note`].
+        /// Stored and shown as `Relationship::note`.
         note: Option<Note>,
         /// Set to start the first transfer as well.
         initialize: Option<First>,
@@ -130,7 +134,7 @@ pub enum Verb {
         throttle: Option<Option<u64>>,
         /// Number of attempts for a transfer.
         tries: Option<u32>,
-        /// Replaces the stored [`Relationship::note`].
+        /// Replaces the stored `Relationship::note`.
         note: Option<Note>,
     },
     /// Starts the first transfer: everything that the policy copies.
@@ -361,7 +365,7 @@ pub struct Side {
     /// True if only transfers may write to it.
     pub data_protection: bool,
     /// Its snapshots, oldest first.
-    pub snapshots: Vec<Held>,
+    pub snapshots: Vec<LabelledSnapshot>,
     /// Identity of the volume.
     pub uuid: VolumeUuid,
     /// The volumes that it is a copy of, on any node, the nearest first.
@@ -529,7 +533,7 @@ impl Failure {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// The newest snapshot that the destination has now; `None` leaves the stored one unchanged.
-    pub newest: Option<Copied>,
+    pub newest: Option<CopiedSnapshot>,
     /// The volumes that the destination is a copy of now, its source first.
     pub above: Vec<VolumeUuid>,
 }
@@ -547,7 +551,7 @@ pub enum Event {
     Finalizing,
     /// The destination now has the content of this snapshot: a further one, or the one that a
     /// resync reverted to.
-    Snapshot(Copied),
+    Snapshot(CopiedSnapshot),
     /// The job has ended; no event of it follows.
     Ended(Result<Done, Failure>),
 }

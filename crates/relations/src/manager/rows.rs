@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Global, Use, uuid};
 use crate::model::{
-    ABORTED, Copied, FileRestore, LastTransfer, MirrorState, Note, Path, Policy, Relationship,
-    SnapshotIdentity, TransferKind, VolumeUuid, lag, system_policies,
+    ABORTED, CopiedSnapshot, FileRestore, LastTransfer, MirrorState, Note, Path, Policy,
+    Relationship, SnapshotIdentity, TransferKind, VolumeUuid, lag, system_policies,
 };
 use crate::schedule::{self, Schedule};
 
@@ -57,11 +57,11 @@ pub struct Entry {
     #[serde(default)]
     pub ruled: BTreeMap<String, i64>,
     /// Pending or running work.
-    pub pending: Option<Pending>,
+    pub pending: Option<PendingWork>,
     /// The last transfer.
     pub last: Option<LastTransfer>,
     /// The newest snapshot that the destination has.
-    pub newest: Option<Copied>,
+    pub newest: Option<CopiedSnapshot>,
     /// Cause for which the relationship is unhealthy.
     pub trouble: Option<String>,
     /// True if created for a restore only, and deleted when that has ended.
@@ -86,7 +86,7 @@ pub struct Entry {
 /// Work on a relationship's destination. It stays in the row until it has ended, so that it is
 /// begun again after a crash.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pending {
+pub struct PendingWork {
     /// UUID of the transfer, the same for all its attempts.
     pub uuid: String,
     /// Kind of work.
@@ -119,7 +119,7 @@ pub enum OwnThrottle {
 }
 
 impl OwnThrottle {
-    pub(super) fn of(throttle: Option<Option<u64>>) -> OwnThrottle {
+    pub(super) fn from_kbs(throttle: Option<Option<u64>>) -> OwnThrottle {
         match throttle {
             None => OwnThrottle::Relationships,
             Some(None) => OwnThrottle::Unlimited,
@@ -136,7 +136,7 @@ impl OwnThrottle {
     }
 }
 
-/// The kind of a [`Pending`] piece of work.
+/// The kind of a [`PendingWork`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
     /// Moves data for this purpose.
@@ -147,7 +147,7 @@ pub enum Work {
 
 /// A destination of a volume of this node, as the source knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct KnownDestination {
     /// UUID of the relationship.
     pub uuid: String,
     /// Ascends in the order in which destinations became known.
@@ -164,9 +164,9 @@ pub struct Known {
     pub released: bool,
 }
 
-impl Known {
+impl KnownDestination {
     /// Returns the relationship with the few attributes that the source knows.
-    pub(super) fn shown(&self) -> Relationship {
+    pub(super) fn to_relationship(&self) -> Relationship {
         let (source, destination) = (self.source.clone(), self.destination.clone());
         Relationship {
             state: MirrorState::Snapmirrored,
@@ -199,7 +199,7 @@ impl Entry {
 
     /// Returns true if the destination is a copy of the source, or is becoming one.
     pub fn copies(&self) -> bool {
-        let moves = |p: &Pending| matches!(p.work, Work::Transfer(_));
+        let moves = |p: &PendingWork| matches!(p.work, Work::Transfer(_));
         let moving = self.files.is_empty() && self.pending.as_ref().is_some_and(moves);
         self.state != MirrorState::BrokenOff || moving
     }
@@ -268,11 +268,11 @@ impl Entry {
             .fold(u128::from(self.transfers), |hash, byte| {
                 (hash ^ u128::from(byte)).wrapping_mul(FNV_PRIME)
             });
-        self.pending = Some(Pending {
+        self.pending = Some(PendingWork {
             uuid: uuid(of),
             work,
             source_snapshot,
-            throttle: OwnThrottle::of(throttle),
+            throttle: OwnThrottle::from_kbs(throttle),
             begun: now,
             failures: 0,
             aborting: false,
@@ -289,7 +289,7 @@ pub enum Edit {
     /// Deletes the relationship with this destination.
     NoRelationship(Path),
     /// Puts a known destination; the UUID of its relationship is the key.
-    Destination(Arc<Known>),
+    Destination(Arc<KnownDestination>),
     /// Deletes the known destination of the relationship with this UUID.
     NoDestination(String),
     /// Puts a user's policy; its name is the key.
@@ -420,13 +420,13 @@ pub struct Relations {
     /// Relationships whose schedule may begin a transfer, by the first slot after their last run,
     /// and by number.
     slots: Map<(i64, u64), Arc<Entry>>,
-    known: Map<String, Arc<Known>>,
+    known: Map<String, Arc<KnownDestination>>,
     /// By number: in the order in which they became known.
-    heard: Map<u64, Arc<Known>>,
+    heard: Map<u64, Arc<KnownDestination>>,
     /// Known destinations by source.
-    copies: Map<(Path, u64), Arc<Known>>,
+    copies: Map<(Path, u64), Arc<KnownDestination>>,
     /// Known destinations that were released.
-    released: Map<u64, Arc<Known>>,
+    released: Map<u64, Arc<KnownDestination>>,
     policies: Map<String, Arc<Policy>>,
     schedules: Map<String, Schedule>,
     peers: Map<String, Arc<Peer>>,
@@ -543,7 +543,7 @@ impl Relations {
     }
 
     /// Returns the relationship with this UUID.
-    pub fn named(&self, uuid: &str) -> Option<&Arc<Entry>> {
+    pub fn find_by_uuid(&self, uuid: &str) -> Option<&Arc<Entry>> {
         self.named.get(uuid)
     }
 
@@ -555,7 +555,7 @@ impl Relations {
     }
 
     /// Returns the relationships with pending work, and that work.
-    pub fn busy(&self) -> impl Iterator<Item = (&Arc<Entry>, &Pending)> {
+    pub fn busy(&self) -> impl Iterator<Item = (&Arc<Entry>, &PendingWork)> {
         let busy = self.busy.values();
         busy.filter_map(|entry| Some((entry, entry.pending.as_ref()?)))
     }
@@ -568,22 +568,22 @@ impl Relations {
     }
 
     /// Returns the destinations of volumes of this node, in the order in which they became known.
-    pub fn known(&self) -> impl Iterator<Item = &Arc<Known>> {
+    pub fn known(&self) -> impl Iterator<Item = &Arc<KnownDestination>> {
         self.heard.values()
     }
 
     /// Returns a known destination by its relationship's UUID.
-    pub fn destination(&self, uuid: &str) -> Option<&Arc<Known>> {
+    pub fn destination(&self, uuid: &str) -> Option<&Arc<KnownDestination>> {
         self.known.get(uuid)
     }
 
     /// Returns the known destinations that were released and are still being cleaned up.
-    pub(super) fn released(&self) -> impl Iterator<Item = &Arc<Known>> {
+    pub(super) fn released(&self) -> impl Iterator<Item = &Arc<KnownDestination>> {
         self.released.values()
     }
 
     /// Returns the known destinations of a volume of this node, without released ones.
-    pub(super) fn copies(&self, source: &Path) -> impl Iterator<Item = &Arc<Known>> {
+    pub(super) fn copies(&self, source: &Path) -> impl Iterator<Item = &Arc<KnownDestination>> {
         self.copies
             .range((source.clone(), 0)..=(source.clone(), u64::MAX))
             .map(|(_, known)| known)
@@ -654,14 +654,17 @@ impl Relations {
         }
     }
 
-    /// Returns the users' schedules by name. [`schedule::named`] has the built-in ones.
+    /// Returns the users' schedules by name. [`schedule::built_in_schedules`] has the built-in
+    /// ones.
     pub fn own_schedules(&self) -> impl Iterator<Item = (&String, &Schedule)> {
         self.schedules.iter()
     }
 
     /// Returns the schedule of this name: a built-in one, or else a user's.
     pub fn schedule(&self, name: &str) -> Option<Schedule> {
-        let built_in = schedule::named().into_iter().find(|(n, ..)| *n == name);
+        let built_in = schedule::built_in_schedules()
+            .into_iter()
+            .find(|(n, ..)| *n == name);
         match built_in {
             Some((_, schedule, _)) => Some(schedule),
             None => self.schedules.get(name).copied(),
@@ -694,15 +697,15 @@ impl Relations {
 
 /// A change in progress: the rows after it, and the edits that lead there.
 #[derive(Debug)]
-pub struct Changes {
+pub struct ChangeSet {
     pub(super) rows: Relations,
     edits: Vec<Edit>,
 }
 
-impl Changes {
+impl ChangeSet {
     /// Begins a change of these rows.
-    pub fn to(rows: &Relations) -> Changes {
-        Changes {
+    pub fn to(rows: &Relations) -> ChangeSet {
+        ChangeSet {
             rows: rows.clone(),
             edits: Vec::new(),
         }
@@ -731,22 +734,22 @@ impl Changes {
         self.make(Edit::NoRelationship(to.clone()));
         // The relationship may have been reversed.
         let copies = self.rows.copies(source).chain(self.rows.copies(to));
-        let between = |k: &&Arc<Known>| {
+        let between = |k: &&Arc<KnownDestination>| {
             let ends = (&k.source, &k.destination);
             ends == (source, to) || ends == (to, source)
         };
         // A relationship whose destination is on another node may still exist there.
-        let gone: Vec<Arc<Known>> = copies
+        let gone: Vec<Arc<KnownDestination>> = copies
             .filter(between)
             .filter(|known| known.destination.cluster.is_empty())
-            .filter(|known| self.rows.named(&known.uuid).is_none())
+            .filter(|known| self.rows.find_by_uuid(&known.uuid).is_none())
             .cloned()
             .collect();
         for known in gone {
             let released = true;
-            self.make(Edit::Destination(Arc::new(Known {
+            self.make(Edit::Destination(Arc::new(KnownDestination {
                 released,
-                ..Known::clone(&known)
+                ..KnownDestination::clone(&known)
             })));
         }
     }
@@ -761,8 +764,8 @@ impl Changes {
         newest: Option<SnapshotIdentity>,
     ) {
         let mut known = match self.rows.destination(uuid) {
-            Some(known) => Known::clone(known),
-            None => Known {
+            Some(known) => KnownDestination::clone(known),
+            None => KnownDestination {
                 uuid: uuid.to_owned(),
                 number: self.rows.next_number(),
                 source: source.clone(),

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use super::rows::{Changes, Edit, Entry, Peer, Relations};
-use super::{NO_ENTRIES, Preconditions, Reason, Refused, Verb, refuse};
+use super::rows::{ChangeSet, Edit, Entry, Peer, Relations};
+use super::{NO_ENTRIES, Preconditions, Reason, Verb, VerbRefusal, refuse};
 use crate::model::{Policy, PolicyKind, Rule, THROTTLE_LEAST, THROTTLE_MOST};
 use crate::retention::SM_CREATED;
 use crate::schedule;
 use weir_base::limits::replica::{MAX_COMMENT, MAX_GIVEN_NAME, MAX_KEPT, MAX_POLICY_RULES};
 
-type Outcome = Result<(), Refused>;
+type Outcome = Result<(), VerbRefusal>;
 
 /// Maximum number of peers. More are an accident rather than pairings.
 const MAX_PEERS: usize = 256;
 
 /// Carries out the verbs on policies, schedules, peers and global throttles.
-pub(super) fn settings(next: &mut Changes, verb: Verb, preconditions: &Preconditions) -> Outcome {
+pub(super) fn settings(next: &mut ChangeSet, verb: Verb, preconditions: &Preconditions) -> Outcome {
     match verb {
         Verb::ScheduleCreate { name, schedule } => {
             sound(&name, "Schedule")?;
@@ -74,7 +74,7 @@ pub(super) fn settings(next: &mut Changes, verb: Verb, preconditions: &Precondit
 }
 
 /// Carries out the verbs on policies.
-fn policies(next: &mut Changes, verb: Verb) -> Outcome {
+fn policies(next: &mut ChangeSet, verb: Verb) -> Outcome {
     match verb {
         Verb::PolicyCreate {
             name,
@@ -137,7 +137,7 @@ fn policies(next: &mut Changes, verb: Verb) -> Outcome {
 }
 
 /// Checks a new policy, and completes its rules.
-fn new_policy(rows: &Relations, mut policy: Policy) -> Result<Policy, Refused> {
+fn new_policy(rows: &Relations, mut policy: Policy) -> Result<Policy, VerbRefusal> {
     sound(&policy.name, "Policy")?;
     if rows.policy(&policy.name).is_some() {
         return refuse(Reason::Duplicate, "duplicate entry");
@@ -186,7 +186,10 @@ fn change_rule(rules: &mut Vec<Rule>, verb: Verb) -> Outcome {
 
 /// Checks that a schedule can be deleted.
 fn check_spare_schedule(rows: &Relations, name: &str) -> Outcome {
-    if schedule::named().iter().any(|(n, ..)| *n == name) {
+    if schedule::built_in_schedules()
+        .iter()
+        .any(|(n, ..)| *n == name)
+    {
         return refuse(
             Reason::State,
             format!("Schedule \"{name}\" cannot be deleted."),
@@ -268,8 +271,8 @@ fn new_peer(
     address: Option<String>,
     print: &str,
     preconditions: &Preconditions,
-) -> Result<Peer, Refused> {
-    let invalid = |why: String| Refused::new(Reason::Invalid, why);
+) -> Result<Peer, VerbRefusal> {
+    let invalid = |why: String| VerbRefusal::new(Reason::Invalid, why);
     let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.is_empty() || name.len() > 63 || !name.chars().all(sound) {
         return Err(invalid(format!(
@@ -327,7 +330,7 @@ fn sound(name: &str, what: &str) -> Outcome {
     }
 }
 
-fn brief(text: String) -> Result<String, Refused> {
+fn brief(text: String) -> Result<String, VerbRefusal> {
     match text.len() <= MAX_COMMENT {
         true => Ok(text),
         false => refuse(
@@ -337,7 +340,7 @@ fn brief(text: String) -> Result<String, Refused> {
     }
 }
 
-fn own_policy(rows: &Relations, name: &str) -> Result<Policy, Refused> {
+fn own_policy(rows: &Relations, name: &str) -> Result<Policy, VerbRefusal> {
     match rows.policy(name) {
         Some(policy) if policy.system => refuse(
             Reason::State,
@@ -348,7 +351,7 @@ fn own_policy(rows: &Relations, name: &str) -> Result<Policy, Refused> {
     }
 }
 
-pub(super) fn in_range(throttle: Option<u64>) -> Result<Option<u64>, Refused> {
+pub(super) fn in_range(throttle: Option<u64>) -> Result<Option<u64>, VerbRefusal> {
     match throttle {
         Some(0) => Ok(None),
         Some(kbs) if !(THROTTLE_LEAST..=THROTTLE_MOST).contains(&kbs) => refuse(

@@ -36,8 +36,8 @@ fn numbered(n: u32) -> SnapshotIdentity {
     text.parse().unwrap()
 }
 
-fn snapshot(name: &str, id: u32) -> Held {
-    Held {
+fn snapshot(name: &str, id: u32) -> LabelledSnapshot {
+    LabelledSnapshot {
         name: name.to_owned(),
         id: numbered(id),
         label: None,
@@ -146,7 +146,7 @@ fn started(manager: &mut Node) -> Vec<Job> {
 
 fn done() -> Event {
     Event::Ended(Ok(Done {
-        newest: Some(Copied {
+        newest: Some(CopiedSnapshot {
             name: "a".to_owned(),
             taken: START.wall,
             id: numbered(1),
@@ -280,7 +280,7 @@ fn a_relationships_life() {
         commands.iter().all(|o| again.contains(o)),
         "until it is done"
     );
-    m.settle(&[Step::Forgotten(relationship.clone())], now);
+    m.apply_steps(&[Step::Forgotten(relationship.clone())], now);
     assert_eq!(m.rows.known().next(), None);
     refused(
         &mut m,

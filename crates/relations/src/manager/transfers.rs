@@ -7,11 +7,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use weir_base::limits::replica::{RETRY_FIRST_MS, RETRY_MOST_MS};
 
-use super::rows::{Changes, Edit, Entry, Relations, Work};
+use super::rows::{ChangeSet, Edit, Entry, Relations, Work};
 use super::{AT_ONCE, Command, Done, Event, Failure, Global, Job, Now, Progress, Take, Task};
 use crate::model::{
-    ABORTED, Copied, LastTransfer, MirrorState, Path, Relationship, SnapshotIdentity, Status,
-    Transfer, TransferKind,
+    ABORTED, CopiedSnapshot, LastTransfer, MirrorState, Path, Relationship, SnapshotIdentity,
+    Status, Transfer, TransferKind,
 };
 use crate::schedule;
 
@@ -21,7 +21,7 @@ fn backoff(failures: u32) -> u64 {
     doubled.min(RETRY_MOST_MS)
 }
 
-/// Event that changes rows; [`settle`] makes the edits.
+/// Event that changes rows; [`apply_step`] makes the edits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A slot of a relationship's schedule has come.
@@ -29,7 +29,7 @@ pub enum Step {
     /// An aborted transfer will not start again.
     Withdrawn(String),
     /// The relationship's destination now has the content of a complete snapshot.
-    Snapshot(String, Copied),
+    Snapshot(String, CopiedSnapshot),
     /// All files of a relationship's restore have arrived; they are renamed after this.
     Arrived(String),
     /// A job has ended.
@@ -70,7 +70,7 @@ pub enum Step {
 
 /// A job that was started.
 #[derive(Debug)]
-struct Running {
+struct RunningJob {
     id: u64,
     /// UUID of its work.
     transfer: String,
@@ -96,7 +96,7 @@ enum Phase {
     Finalizing,
 }
 
-impl Running {
+impl RunningJob {
     fn enter(&mut self, phase: Phase, now: Now) {
         // Saturates: times.
         self.spent[self.phase as usize] += now.ms.saturating_sub(self.since);
@@ -153,7 +153,7 @@ const COMPARE_MS: u64 = 60_000;
 #[derive(Default)]
 pub struct Manager {
     /// Jobs that run, by their relationship's UUID.
-    running: BTreeMap<String, Running>,
+    running: BTreeMap<String, RunningJob>,
     /// Time of the last failure of a transfer in milliseconds, by the relationship's UUID.
     failed: BTreeMap<String, u64>,
     /// Relationships whose last run is in the future, by UUID.
@@ -204,7 +204,7 @@ impl Manager {
 
     /// Returns the steps that have become due with time. To be called about twice a second.
     pub fn due(&mut self, rows: &Relations, now: Now) -> Vec<Step> {
-        let of = |uuid: &String| rows.named(uuid).filter(|entry| entry.may_run());
+        let of = |uuid: &String| rows.find_by_uuid(uuid).filter(|entry| entry.may_run());
         self.ahead.retain(|uuid, slot| {
             slot.last > now.wall && of(uuid).is_some_and(|entry| entry.scheduled == slot.last)
         });
@@ -242,7 +242,7 @@ impl Manager {
         let mut commands = Vec::new();
         self.running.retain(|_, running| !running.ended);
         self.failed.retain(|uuid, _| {
-            let entry = rows.named(uuid);
+            let entry = rows.find_by_uuid(uuid);
             entry.is_some_and(|entry| entry.pending.is_some())
         });
         let throttles = [rows.global_throttle(true), rows.global_throttle(false)];
@@ -270,7 +270,9 @@ impl Manager {
             commands.extend(takes.map(|take| Command::Take(Box::new(take))));
         }
         for (uuid, running) in &mut self.running {
-            let pending = rows.named(uuid).and_then(|entry| entry.pending.as_ref());
+            let pending = rows
+                .find_by_uuid(uuid)
+                .and_then(|entry| entry.pending.as_ref());
             let wanted = pending.is_some_and(|p| p.uuid == running.transfer && !p.aborting);
             if !wanted && !running.aborting {
                 running.aborting = true;
@@ -322,7 +324,7 @@ impl Manager {
             anew: entry.anew,
             serial: entry.transfers,
         };
-        let running = Running {
+        let running = RunningJob {
             id,
             transfer: pending.uuid.clone(),
             work: pending.work,
@@ -349,16 +351,18 @@ impl Manager {
 
     /// Returns the relationships whose destination is on this node, in the order of creation.
     pub fn relationships(&self, rows: &Relations) -> Vec<Relationship> {
-        rows.entries(0).map(|entry| self.shown(entry)).collect()
+        rows.entries(0)
+            .map(|entry| self.describe_entry(entry))
+            .collect()
     }
 
     /// Returns the relationships whose source is on this node, with what is known of them here.
     pub fn destinations(&self, rows: &Relations) -> Vec<Relationship> {
         let known = rows.known().filter(|known| !known.released);
         known
-            .map(|known| match rows.named(&known.uuid) {
-                Some(entry) => self.shown(entry),
-                None => known.shown(),
+            .map(|known| match rows.find_by_uuid(&known.uuid) {
+                Some(entry) => self.describe_entry(entry),
+                None => known.to_relationship(),
             })
             .collect()
     }
@@ -368,14 +372,14 @@ impl Manager {
     pub fn replications(&self, rows: &Relations, volume: &Path) -> Vec<Relationship> {
         let here = rows.entry(volume).into_iter().chain(rows.copying(volume));
         let elsewhere = rows.copies(volume);
-        let elsewhere = elsewhere.filter(|known| rows.named(&known.uuid).is_none());
-        here.map(|entry| self.shown(entry))
-            .chain(elsewhere.map(|known| known.shown()))
+        let elsewhere = elsewhere.filter(|known| rows.find_by_uuid(&known.uuid).is_none());
+        here.map(|entry| self.describe_entry(entry))
+            .chain(elsewhere.map(|known| known.to_relationship()))
             .collect()
     }
 
     /// Returns a relationship with its current activity.
-    pub fn shown(&self, entry: &Entry) -> Relationship {
+    pub fn describe_entry(&self, entry: &Entry) -> Relationship {
         let quiesced = || "The relationship is quiesced: no updates are made.".to_owned();
         let trouble = entry.trouble.clone();
         let reason = trouble.or_else(|| entry.quiesced.then(quiesced));
@@ -401,7 +405,7 @@ impl Manager {
     }
 
     /// Returns the job that does the row's pending work.
-    fn doing(&self, entry: &Entry) -> Option<&Running> {
+    fn doing(&self, entry: &Entry) -> Option<&RunningJob> {
         let pending = entry.pending.as_ref()?;
         let running = self.running.get(&entry.uuid)?;
         (running.transfer == pending.uuid && !running.ended).then_some(running)
@@ -409,7 +413,7 @@ impl Manager {
 
     /// Returns the current activity of a relationship.
     pub fn status(&self, entry: &Entry) -> Status {
-        let working = self.doing(entry).map(Running::status);
+        let working = self.doing(entry).map(RunningJob::status);
         match (&entry.pending, working) {
             (Some(pending), _) if pending.work == Work::Break => Status::Breaking,
             (Some(pending), _) if pending.aborting => Status::Aborting,
@@ -455,9 +459,9 @@ impl Step {
     /// transfer served to another node, which does not report it again.
     pub fn is_lazily_durable(&self, rows: &Relations) -> bool {
         match self {
-            Step::Ended { relationship, .. } => {
-                !rows.named(relationship).is_some_and(|entry| entry.restore)
-            }
+            Step::Ended { relationship, .. } => !rows
+                .find_by_uuid(relationship)
+                .is_some_and(|entry| entry.restore),
             Step::Served { destination, .. } => destination.cluster.is_empty(),
             Step::Arrived(_) => false,
             _ => true,
@@ -503,7 +507,7 @@ fn due_by_rules(rows: &Relations, now: i64) -> Vec<Take> {
 
 /// Writes the end of an entry's transfer into the rows.
 fn end_transfer(
-    next: &mut Changes,
+    next: &mut ChangeSet,
     mut entry: Entry,
     outcome: &Result<Done, Failure>,
     last: Option<&LastTransfer>,
@@ -539,8 +543,12 @@ fn end_transfer(
 
 /// Writes an event into the rows. A step that has been overtaken changes nothing: its relationship
 /// was deleted, or its transfer is no longer wanted.
-pub fn settle(next: &mut Changes, step: &Step, now: i64) {
-    let entry = |uuid: &str| next.rows.named(uuid).map(|entry| Entry::clone(entry));
+pub fn apply_step(next: &mut ChangeSet, step: &Step, now: i64) {
+    let entry = |uuid: &str| {
+        next.rows
+            .find_by_uuid(uuid)
+            .map(|entry| Entry::clone(entry))
+    };
     match step {
         Step::Due(uuid) => {
             if let Some(mut entry) = entry(uuid).filter(Entry::may_run) {

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::rows::{Changes, Edit, Entry, Known, Relations, Work};
+use super::rows::{ChangeSet, Edit, Entry, KnownDestination, Relations, Work};
 use super::settings::{in_range, settings};
 use super::{
-    DEFAULT_POLICY, First, NO_ENTRIES, Preconditions, Reason, Refused, Side, TRIES, Verb, refuse,
-    uuid,
+    DEFAULT_POLICY, First, NO_ENTRIES, Preconditions, Reason, Side, TRIES, Verb, VerbRefusal,
+    refuse, uuid,
 };
 use crate::model::{FileRestore, MirrorState, Path, TransferKind};
 use crate::retention::common;
 
-type Outcome = Result<(), Refused>;
+type Outcome = Result<(), VerbRefusal>;
 
 /// Maximum number of files of one restore.
 const MAX_RESTORED_FILES: usize = 64;
@@ -20,7 +20,7 @@ const MAX_RESTORED_FILES: usize = 64;
 const MAX_RESTORED_PATH: usize = 1024;
 
 /// Options of a requested transfer.
-struct Wanted {
+struct TransferOptions {
     /// Name of the snapshot of the source to copy; `None` is the newest state.
     snapshot: Option<String>,
     /// Throttle of this transfer only, in KB/s or unlimited; `None` is the relationship's.
@@ -28,7 +28,7 @@ struct Wanted {
 }
 
 /// The newest state, under the relationship's throttle.
-const PLAIN: Wanted = Wanted {
+const PLAIN: TransferOptions = TransferOptions {
     snapshot: None,
     throttle: None,
 };
@@ -38,7 +38,12 @@ const PLAIN: Wanted = Wanted {
 ///
 /// # Errors
 /// The verb is refused. The caller has to discard `next`.
-pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, now: i64) -> Outcome {
+pub fn change(
+    next: &mut ChangeSet,
+    verb: &Verb,
+    preconditions: &Preconditions,
+    now: i64,
+) -> Outcome {
     let verb = verb.clone();
     match verb {
         Verb::Create {
@@ -93,7 +98,7 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
             source_snapshot: snapshot,
             throttle,
         } => {
-            let wanted = Wanted { snapshot, throttle };
+            let wanted = TransferOptions { snapshot, throttle };
             initialize(next, &destination, wanted, preconditions, now)?;
         }
         Verb::Update {
@@ -101,7 +106,7 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
             source_snapshot: snapshot,
             throttle,
         } => {
-            let wanted = Wanted { snapshot, throttle };
+            let wanted = TransferOptions { snapshot, throttle };
             update(next, &destination, wanted, preconditions, now)?;
         }
         Verb::Quiesce(destination) => {
@@ -148,7 +153,7 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
                 }
                 _ => new_entry(&next.rows, source, destination, preconditions, now)?,
             };
-            let wanted = Wanted {
+            let wanted = TransferOptions {
                 snapshot: source_snapshot,
                 throttle: Some(throttle),
             };
@@ -166,7 +171,7 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
 
 /// Adds a relationship, and queues its first transfer if `initialize` wants one.
 fn add(
-    next: &mut Changes,
+    next: &mut ChangeSet,
     mut entry: Entry,
     initialize: Option<First>,
     preconditions: &Preconditions,
@@ -191,7 +196,7 @@ fn add(
         ..
     }) = initialize
     {
-        let wanted = Wanted { snapshot, throttle };
+        let wanted = TransferOptions { snapshot, throttle };
         if let Some(from) = from {
             has_snapshot(&entry, &wanted, from)?;
         }
@@ -203,9 +208,9 @@ fn add(
 
 /// Queues the first transfer.
 fn initialize(
-    next: &mut Changes,
+    next: &mut ChangeSet,
     destination: &Path,
-    wanted: Wanted,
+    wanted: TransferOptions,
     preconditions: &Preconditions,
     now: i64,
 ) -> Outcome {
@@ -248,9 +253,9 @@ fn initialize(
 
 /// Queues a transfer of what has changed.
 fn update(
-    next: &mut Changes,
+    next: &mut ChangeSet,
     destination: &Path,
-    wanted: Wanted,
+    wanted: TransferOptions,
     preconditions: &Preconditions,
     now: i64,
 ) -> Outcome {
@@ -275,7 +280,7 @@ fn update(
 }
 
 /// Ends the transfer that is `running` or waits; if `hard`, the next one starts from its beginning.
-fn abort(next: &mut Changes, destination: &Path, hard: bool, running: bool, now: i64) -> Outcome {
+fn abort(next: &mut ChangeSet, destination: &Path, hard: bool, running: bool, now: i64) -> Outcome {
     let mut entry = found(&next.rows, destination)?;
     let moves = |work| matches!(work, Work::Transfer(_));
     let Some(pending) = entry.pending.as_mut().filter(|p| moves(p.work)) else {
@@ -295,7 +300,7 @@ fn abort(next: &mut Changes, destination: &Path, hard: bool, running: bool, now:
 
 /// Makes the destination writable as soon as its transfer, if one is `running`, has ended; with
 /// `ends`, deletes the relationship then.
-fn stop(next: &mut Changes, destination: &Path, ends: bool, running: bool, now: i64) -> Outcome {
+fn stop(next: &mut ChangeSet, destination: &Path, ends: bool, running: bool, now: i64) -> Outcome {
     let mut entry = found(&next.rows, destination)?;
     entry.stopping = true;
     entry.ending |= ends;
@@ -317,7 +322,7 @@ fn stop(next: &mut Changes, destination: &Path, ends: bool, running: bool, now: 
 }
 
 /// Queues the end of a copy: its destination becomes writable.
-fn break_off(next: &mut Changes, destination: Path, now: i64) -> Outcome {
+fn break_off(next: &mut ChangeSet, destination: Path, now: i64) -> Outcome {
     let mut entry = found(&next.rows, &destination)?;
     free(&entry)?;
     if !entry.files.is_empty() {
@@ -344,10 +349,10 @@ fn break_off(next: &mut Changes, destination: Path, now: i64) -> Outcome {
 
 /// Queues the copying of a snapshot, or of `files` of it, into the destination of `entry`.
 fn restore(
-    next: &mut Changes,
+    next: &mut ChangeSet,
     mut entry: Entry,
     files: Vec<FileRestore>,
-    wanted: Wanted,
+    wanted: TransferOptions,
     preconditions: &Preconditions,
     now: i64,
 ) -> Outcome {
@@ -370,10 +375,10 @@ fn restore(
 
 /// Queues the copying of files into a writable volume, which stays writable meanwhile.
 fn restore_files(
-    next: &mut Changes,
+    next: &mut ChangeSet,
     mut entry: Entry,
     files: Vec<FileRestore>,
-    wanted: Wanted,
+    wanted: TransferOptions,
     to: &Side,
     now: i64,
 ) -> Outcome {
@@ -428,7 +433,7 @@ fn sound_files(files: &[FileRestore]) -> Outcome {
 }
 
 fn resync(
-    next: &mut Changes,
+    next: &mut ChangeSet,
     destination: Path,
     source: Option<Path>,
     preconditions: &Preconditions,
@@ -483,7 +488,7 @@ fn resynchronize(
 }
 
 fn reverse(
-    next: &mut Changes,
+    next: &mut ChangeSet,
     destination: &Path,
     preconditions: &Preconditions,
     now: i64,
@@ -519,10 +524,10 @@ fn reverse(
     Ok(())
 }
 
-fn release(next: &mut Changes, destination: &Path) -> Outcome {
+fn release(next: &mut ChangeSet, destination: &Path) -> Outcome {
     // There is more than one if the relationship was deleted at its destination and created again.
     let known = next.rows.known();
-    let gone: Vec<Arc<Known>> = known
+    let gone: Vec<Arc<KnownDestination>> = known
         .filter(|known| known.destination == *destination && !known.released)
         .cloned()
         .collect();
@@ -530,13 +535,13 @@ fn release(next: &mut Changes, destination: &Path) -> Outcome {
         return refuse(Reason::NotFound, NO_ENTRIES);
     }
     for known in gone {
-        if let Some(entry) = next.rows.named(&known.uuid) {
+        if let Some(entry) = next.rows.find_by_uuid(&known.uuid) {
             free(entry)?;
         }
         let released = true;
-        next.make(Edit::Destination(Arc::new(Known {
+        next.make(Edit::Destination(Arc::new(KnownDestination {
             released,
-            ..Known::clone(&known)
+            ..KnownDestination::clone(&known)
         })));
     }
     Ok(())
@@ -549,7 +554,7 @@ fn new_entry(
     destination: Path,
     preconditions: &Preconditions,
     now: i64,
-) -> Result<Entry, Refused> {
+) -> Result<Entry, VerbRefusal> {
     let source = preconditions.found.clone().unwrap_or_else(|| shown.clone());
     if source == destination {
         return refuse(
@@ -606,7 +611,7 @@ fn free(entry: &Entry) -> Outcome {
     }
 }
 
-fn known_policy(rows: &Relations, name: String) -> Result<String, Refused> {
+fn known_policy(rows: &Relations, name: String) -> Result<String, VerbRefusal> {
     match rows.policy(&name) {
         Some(policy) if policy.kind.is_synchronous() => refuse(
             Reason::State,
@@ -623,7 +628,7 @@ fn known_policy(rows: &Relations, name: String) -> Result<String, Refused> {
     }
 }
 
-fn known_schedule(rows: &Relations, name: Option<String>) -> Result<Option<String>, Refused> {
+fn known_schedule(rows: &Relations, name: Option<String>) -> Result<Option<String>, VerbRefusal> {
     match name {
         Some(name) if rows.schedule(&name).is_none() => {
             refuse(Reason::NotFound, format!("Schedule \"{name}\" not found."))
@@ -632,9 +637,9 @@ fn known_schedule(rows: &Relations, name: Option<String>) -> Result<Option<Strin
     }
 }
 
-fn found(rows: &Relations, destination: &Path) -> Result<Entry, Refused> {
+fn found(rows: &Relations, destination: &Path) -> Result<Entry, VerbRefusal> {
     let entry = rows.entry(destination);
-    let missing = || Refused::new(Reason::NotFound, NO_ENTRIES);
+    let missing = || VerbRefusal::new(Reason::NotFound, NO_ENTRIES);
     entry.map(|entry| Entry::clone(entry)).ok_or_else(missing)
 }
 
@@ -651,7 +656,7 @@ fn awake(entry: &Entry) -> Outcome {
     }
 }
 
-fn begin(entry: &mut Entry, kind: TransferKind, wanted: Wanted, now: i64) -> Outcome {
+fn begin(entry: &mut Entry, kind: TransferKind, wanted: TransferOptions, now: i64) -> Outcome {
     let throttle = wanted.throttle.map(in_range).transpose()?;
     entry.begin(Work::Transfer(kind), wanted.snapshot, throttle, now);
     Ok(())
@@ -660,20 +665,23 @@ fn begin(entry: &mut Entry, kind: TransferKind, wanted: Wanted, now: i64) -> Out
 fn destination_side<'f>(
     path: &Path,
     preconditions: &'f Preconditions,
-) -> Result<&'f Side, Refused> {
+) -> Result<&'f Side, VerbRefusal> {
     let side = preconditions.destination.as_ref();
     side.map_err(|why| {
-        Refused::new(
+        VerbRefusal::new(
             Reason::NotFound,
             format!("Failed to find destination volume \"{path}\": {why}"),
         )
     })
 }
 
-fn source_side<'f>(entry: &Entry, preconditions: &'f Preconditions) -> Result<&'f Side, Refused> {
+fn source_side<'f>(
+    entry: &Entry,
+    preconditions: &'f Preconditions,
+) -> Result<&'f Side, VerbRefusal> {
     let side = preconditions.source.as_ref();
     side.map_err(|why| {
-        Refused::new(
+        VerbRefusal::new(
             Reason::NotFound,
             format!("Failed to find source volume \"{}\": {why}", entry.shown),
         )
@@ -702,7 +710,7 @@ fn large_enough(from: &Side, to: &Side) -> Outcome {
     }
 }
 
-fn has_snapshot(entry: &Entry, wanted: &Wanted, from: &Side) -> Outcome {
+fn has_snapshot(entry: &Entry, wanted: &TransferOptions, from: &Side) -> Outcome {
     match &wanted.snapshot {
         Some(name) if !from.snapshots.iter().any(|held| held.name == *name) => refuse(
             Reason::NotFound,

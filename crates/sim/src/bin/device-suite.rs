@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use weir_base::{AggregateId, Clock, SystemClock};
 use weir_rados::Options;
-use weir_rados_store::{Connected, Place, Process, RadosAggregate, Sizes};
+use weir_rados_store::{AggregateObjects, Process, RadosAggregate, RadosPlace, Sizes};
 use weir_sim::device_suite::{Subject, run};
 use weir_store::{AggregateDevices, Device};
 
-fn devices(place: &Place, options: &Options, log: bool) -> Result<(), String> {
+fn devices(place: &RadosPlace, options: &Options, log: bool) -> Result<(), String> {
     let mut owner: Option<RadosAggregate> = None;
     let mut open = || {
         owner = None;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let connected = Connected::connect(place, options).unwrap_or_else(|e| panic!("{e}"));
+        let connected = AggregateObjects::connect(place, options).unwrap_or_else(|e| panic!("{e}"));
         let sizes = Sizes {
             max_blocks: 1 << 16,
             log_bytes: 16 << 20,
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         conf: Some(conf.into()),
         ..Options::default()
     };
-    let place: Result<Place, String> = place.parse();
+    let place: Result<RadosPlace, String> = place.parse();
     let ran = place.and_then(|place| {
         devices(&place, &options, false)?;
         devices(&place, &options, true)

@@ -136,7 +136,7 @@ const OPERATIONS: &[(u32, Put)] = &[
     (75, |o| o.opaque(b"attribute")),
 ];
 
-fn of(operations: &[(u32, Put)]) -> Vec<u8> {
+fn encode_compound(operations: &[(u32, Put)]) -> Vec<u8> {
     let mut out = Out::default();
     out.opaque(b"tag").u32(2).u32(operations.len() as u32);
     for (number, put) in operations {
@@ -148,8 +148,8 @@ fn of(operations: &[(u32, Put)]) -> Vec<u8> {
 
 /// Each operation in a COMPOUND of its own, and all in one.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    let one = OPERATIONS.chunks(1).map(of);
-    let all: Vec<Vec<u8>> = one.chain([of(OPERATIONS)]).collect();
+    let one = OPERATIONS.chunks(1).map(encode_compound);
+    let all: Vec<Vec<u8>> = one.chain([encode_compound(OPERATIONS)]).collect();
     for (n, seed) in all.iter().enumerate() {
         let program = weir_nfs::NFS_PROGRAM;
         let decoded = weir_nfs::decode_any(program, 4, weir_nfs::v4::COMPOUND, seed);

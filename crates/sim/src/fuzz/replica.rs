@@ -56,7 +56,7 @@ fn frames(input: &[u8]) {
             let payload = &*frame.payload;
             match frame.kind {
                 Kind::Hello => {
-                    if let Ok(hello) = Hello::of(&frame) {
+                    if let Ok(hello) = Hello::from_frame(&frame) {
                         let _ = hello.agree();
                     }
                 }

@@ -8,11 +8,11 @@ use weir_nfs::Outcome;
 use weir_store::aggregate::Aggregate;
 use weir_store::log::Log;
 use weir_volume::{
-    CreateHow, EngineContext, Outgoing, Sent, SetAttr, SetHow, Stability, StreamPosition,
+    CreateHow, DiffItem, EngineContext, SetAttr, SetHow, SnapshotDiff, Stability, StreamPosition,
 };
 
 use super::wire::{calls_on, every_op};
-use crate::machine::{DATA, LOG, Machine, Running, Sizes};
+use crate::machine::{DATA, LOG, Machine, RunningEngine, Sizes};
 use crate::model::{Op, Slot};
 use crate::nfs::server::Server;
 use crate::rand::Choices;
@@ -24,7 +24,7 @@ const USES: u32 = 500;
 
 struct Fixture {
     machine: Machine,
-    running: Running,
+    running: RunningEngine,
     server: Server,
     handles: Vec<Handle>,
     uses: u32,
@@ -53,7 +53,7 @@ fn fixture() -> Fixture {
         };
         if wanted || matches!(op, Op::Mkdir { .. }) {
             let root = handles[0].clone();
-            let made = server.call(&op, machine.now(), &|_| root.clone(), None);
+            let made = server.call(&op, machine.current_time(), &|_| root.clone(), None);
             match made.map(|answer| answer.object) {
                 Ok(Some(handle)) if !matches!(op, Op::Mkdir { .. }) => handles.push(handle),
                 _ => {}
@@ -91,7 +91,7 @@ fn with_fixture<T>(call: impl FnOnce(&mut Fixture) -> T) -> T {
 pub(super) fn service(input: &[u8]) {
     with_fixture(|fixture| {
         fixture.uses += 1;
-        match fixture.server.handle(input, fixture.machine.now()) {
+        match fixture.server.handle(input, fixture.machine.current_time()) {
             Outcome::Reply(reply, _) => {
                 let bytes = reply.message();
                 assert!(
@@ -118,7 +118,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
 }
 
 /// Operations that no call of NFSv3 asks for.
-fn beyond_nfs3(running: &Running) {
+fn beyond_nfs3(running: &RunningEngine) {
     let (engine, vol) = (&running.engine, &running.volume);
     let set = SetAttr::default();
     let _ = vol.drive_blocking(&mut EngineContext::new(Time::EPOCH), |cx| {
@@ -150,18 +150,18 @@ pub(super) fn tree_records() -> Vec<Vec<u8>> {
         let handle = |slot: Slot| handles[slot.0 as usize % handles.len()].clone();
         let _ = fixture
             .server
-            .call(&op, fixture.machine.now(), &handle, None);
+            .call(&op, fixture.machine.current_time(), &handle, None);
     }
     beyond_nfs3(&fixture.running);
     let vol = &fixture.running.volume;
-    let taken = vol.snapshot_take("s", "", fixture.machine.now());
+    let taken = vol.snapshot_take("s", "", fixture.machine.current_time());
     let Some(snapshot) = taken.ok().and_then(|_| vol.snapshot("s")) else {
         return Vec::new();
     };
     let mut seeds = Vec::new();
-    if let Ok(mut outgoing) = Outgoing::new(vol, None, snapshot.identity) {
+    if let Ok(mut outgoing) = SnapshotDiff::new(vol, None, snapshot.identity) {
         while let Ok(Some(sent)) = outgoing.advance() {
-            if let Sent::Put { at, value } = sent {
+            if let DiffItem::Put { at, value } = sent {
                 seeds.push([&at.0[..], &value[..]].concat());
             }
         }
@@ -178,7 +178,7 @@ pub(super) fn log_records() -> Vec<Vec<u8>> {
         // Some are refused; the others write records.
         let _ = fixture
             .server
-            .call(&op, fixture.machine.now(), &handle, None);
+            .call(&op, fixture.machine.current_time(), &handle, None);
     }
     beyond_nfs3(&fixture.running);
     let aggregate = fixture.running.engine.aggregate();

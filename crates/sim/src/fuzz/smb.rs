@@ -28,7 +28,7 @@ use weir_vfs::{Export, Flavours, HandleKey, Identity, Rule, Share, Squash, Vfs};
 
 use super::Target;
 use super::smb_requests::{TREE_AT, negotiate_body, request, seeds, setup_body, tree_connect};
-use crate::machine::{Machine, Running, Sizes};
+use crate::machine::{Machine, RunningEngine, Sizes};
 use crate::rand::Choices;
 
 /// The targets of this module.
@@ -270,7 +270,7 @@ const POLLS: usize = 60;
 struct Alice;
 
 impl Users for Alice {
-    fn all(&self) -> Arc<[Arc<User>]> {
+    fn list_users(&self) -> Arc<[Arc<User>]> {
         self.find("alice").into_iter().collect()
     }
 
@@ -293,7 +293,7 @@ impl Users for Alice {
 /// A user's session on a service over a small volume.
 struct Fixture {
     machine: Machine,
-    running: Running,
+    running: RunningEngine,
     service: Arc<Service>,
     connection: ConnInfo,
     /// The number of the next message.
@@ -333,7 +333,7 @@ impl Fixture {
             users: Arc::new(Alice),
             name: "weir".into(),
             protection: Protection::Signed,
-            records: Records::of(&running.engine),
+            records: Records::from_engine(&running.engine),
             done_calls: Vec::new(),
         });
         // Breaks have somewhere to go, or nothing would be granted to be broken.
@@ -440,7 +440,7 @@ impl Fixture {
     /// The reply to a message, if one came; `None` if it waits for ever or the connection was
     /// closed.
     fn send(&mut self, record: &[u8]) -> Option<Vec<u8>> {
-        let now = Arrival::from(self.machine.now());
+        let now = Arrival::from(self.machine.current_time());
         let outcome = self.service.handle(&self.connection, record, now);
         self.came_to(outcome)
     }
@@ -520,14 +520,14 @@ fn check(fixture: &Fixture, sent: &[u8], came: &[u8]) {
     loop {
         let (request, _) = link(sent, asked).unwrap();
         let (response, message) = link(came, replied).unwrap();
-        assert!(response.has(flag::RESPONSE));
+        assert!(response.has_flag(flag::RESPONSE));
         assert_eq!(response.command, request.command);
         assert_eq!(response.message, request.message);
         let gone = ended || message[8..12] == USER_SESSION_DELETED;
         // Behind what may end the session nobody may be there who could sign.
         ended |= [command::LOGOFF, command::SESSION_SETUP].contains(&request.command);
         if let Some(signer) = fixture.signer.as_ref().filter(|_| !gone) {
-            let signed = response.has(flag::SIGNED) && signer.verify(message);
+            let signed = response.has_flag(flag::SIGNED) && signer.verify(message);
             assert!(signed, "a wrong signature: {response:?}");
         }
         assert_eq!(request.next == 0, response.next == 0, "as many as requests");

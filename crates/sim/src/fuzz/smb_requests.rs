@@ -353,7 +353,7 @@ fn leases() -> [CreateContext<'static>; 2] {
 }
 
 /// Names of SET_INFO's renames and links (MS-FSCC §2.4.42.2).
-fn named(name: &str) -> Vec<u8> {
+fn encode_rename_info(name: &str) -> Vec<u8> {
     let name = utf16(name);
     let mut out = vec![0; 16];
     out.put_u32(name.len() as u32);
@@ -593,8 +593,8 @@ fn chains() -> Vec<Vec<Body>> {
     all.push(on("file", &[query(3, 0, &[]), set(3, 0, &descriptor())]));
     for (class, data) in [
         (4, vec![0; 40]),
-        (10, named("renamed")),
-        (11, named("linked")),
+        (10, encode_rename_info("renamed")),
+        (11, encode_rename_info("linked")),
         (13, vec![1]),
         (14, vec![0; 8]),
         (15, eas()),
@@ -602,7 +602,7 @@ fn chains() -> Vec<Vec<Body>> {
         (19, u64s(&[8192])),
         (20, u64s(&[5000])),
         (64, vec![3, 0, 0, 0]),
-        (65, named("renamed")),
+        (65, encode_rename_info("renamed")),
     ] {
         all.push(on("file", &[set(1, class, &data)]));
     }

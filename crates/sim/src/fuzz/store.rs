@@ -207,12 +207,12 @@ impl NodeSource for Pages {
 }
 
 #[derive(Default)]
-struct Visited {
+struct CountingVisitor {
     nodes: u32,
     records: u32,
 }
 
-impl Visitor for Visited {
+impl Visitor for CountingVisitor {
     fn node(&mut self, _ptr: &BlockPtr, _level: u8) -> bool {
         self.nodes += 1;
         self.nodes < 2000
@@ -266,7 +266,7 @@ fn tree_nodes(input: &[u8]) {
         }
     });
     again();
-    tree::walk(&src, &root, &mut Visited::default());
+    tree::walk(&src, &root, &mut CountingVisitor::default());
     again();
     let _ = tree::diff(&src, &TreeRoot::EMPTY, &root, &mut |_, _, _| Ok(()));
     again();

@@ -7,7 +7,7 @@ use weir_testclient::rpc::call;
 use weir_testclient::{Caller, Out};
 
 use super::Target;
-use crate::model::{Data, How, Kind, Name, Op, Set, SetTo, Slot, Stable};
+use crate::model::{CreateMode, Data, Kind, Name, Op, Set, SetTo, Slot, Stable};
 use crate::nfs::client::{call_of, readdir};
 
 /// The targets of this module.
@@ -302,7 +302,11 @@ pub fn every_op() -> Vec<Op> {
             stable,
         });
     }
-    for how in [How::Unchecked, How::Guarded, How::Exclusive([3; 8])] {
+    for how in [
+        CreateMode::Unchecked,
+        CreateMode::Guarded,
+        CreateMode::Exclusive([3; 8]),
+    ] {
         list.push(Op::Create {
             dir,
             name: name("new"),

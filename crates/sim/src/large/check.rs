@@ -6,7 +6,7 @@ use weir_base::{Ino, Time};
 use weir_constituents::{Constituent, Kind, Object, ROOT, Refusal, Token};
 
 use super::World;
-use super::state::{Item, Seen};
+use super::state::{Item, Observation};
 use crate::model::op::{self, Errno, Name, Op, Slot};
 use crate::model::tree::{Body, Model, Node};
 
@@ -50,7 +50,7 @@ impl World {
     }
 
     /// Compares a result that changed nothing with the model at this moment.
-    pub fn check(&self, number: usize, seen: &Seen) -> Result<(), String> {
+    pub fn check(&self, number: usize, seen: &Observation) -> Result<(), String> {
         let operation = &self.operations[number];
         let fail = |expected: &dyn std::fmt::Debug| {
             let op = &operation.op;
@@ -59,7 +59,7 @@ impl World {
             ))
         };
         match seen {
-            Seen::Reply(reply) => {
+            Observation::Reply(reply) => {
                 let mut model = self.model.clone();
                 let applied = model.apply(&operation.op, Time::EPOCH, World::slot(number));
                 match (reply, applied) {
@@ -69,7 +69,7 @@ impl World {
                     (_, applied) => fail(&applied),
                 }
             }
-            Seen::Entry(found) => {
+            Observation::Entry(found) => {
                 let Op::Lookup { dir, name } = &operation.op else {
                     return Ok(());
                 };
@@ -81,7 +81,7 @@ impl World {
                     false => fail(&expected),
                 }
             }
-            Seen::Object(object, listing) => {
+            Observation::Object(object, listing) => {
                 let slot = match &operation.op {
                     Op::Getattr { object } => *object,
                     Op::Readdir { dir, .. } => *dir,

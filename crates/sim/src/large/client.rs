@@ -6,9 +6,9 @@ use weir_base::Ino;
 use weir_constituents::placement::{Fill, place_directory};
 use weir_constituents::{Attributes, Constituent, Refusal, Reply, Request};
 
-use super::state::{Item, Seen};
+use super::state::{Item, Observation};
 use super::{Event, World};
-use crate::model::op::{How, Kind, Name, Op, ROOT, Set, Slot};
+use crate::model::op::{CreateMode, Kind, Name, Op, ROOT, Set, Slot};
 
 /// Most repetitions of an operation that is refused as busy.
 const REPEATS: u32 = 6;
@@ -74,7 +74,7 @@ impl World {
             0 => Op::Create {
                 dir,
                 name,
-                how: How::Guarded,
+                how: CreateMode::Guarded,
                 set,
             },
             1 => Op::Mkdir { dir, name, set },
@@ -232,8 +232,8 @@ impl World {
         });
         self.clients[client] = Some(number);
         let delay = self.choices.below(1_000);
-        self.at(delay, Event::Request(number));
-        self.at(400_000, Event::Timeout(number));
+        self.schedule_event(delay, Event::Request(number));
+        self.schedule_event(400_000, Event::Timeout(number));
     }
 
     pub fn request(&mut self, number: usize) -> Result<(), String> {
@@ -260,7 +260,7 @@ impl World {
             Op::Lookup { name, .. } => {
                 let entries = state.entries.get(&ino);
                 let target = entries.and_then(|entries| entries.get(name));
-                let seen = Seen::Entry(target.map(|target| target.ino));
+                let seen = Observation::Entry(target.map(|target| target.ino));
                 (protocol.check_lookup(ino, &name.0), seen)
             }
             _ => {
@@ -268,12 +268,12 @@ impl World {
                 let listing: BTreeMap<Name, Ino> = entries
                     .map(|(name, target)| (name.clone(), target.ino))
                     .collect();
-                let seen = Seen::Object(state.objects.get(&ino).copied(), listing);
+                let seen = Observation::Object(state.objects.get(&ino).copied(), listing);
                 (protocol.check_attributes(ino), seen)
             }
         };
         match locked {
-            Err(refusal) if !self.has(super::Bug::ReadsLocked) => {
+            Err(refusal) if !self.has_bug(super::Bug::ReadsLocked) => {
                 self.push(member, Item::Reply(number, Err(refusal)));
             }
             _ => {
@@ -307,7 +307,7 @@ impl World {
             self.submit(client, operation.op, operation.request, repeats);
         } else {
             let delay = self.choices.below(3_000);
-            self.at(delay, Event::Client(client));
+            self.schedule_event(delay, Event::Client(client));
         }
         Ok(())
     }

@@ -28,7 +28,7 @@ use crate::model::op::{self, Slot};
 use crate::model::tree::{Model, RootAttr, Rules};
 use crate::rand::Choices;
 use client::Operation;
-use state::{Item, Member, Seen, State};
+use state::{Item, Member, Observation, State};
 
 /// A rule that is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -162,19 +162,19 @@ impl World {
         };
         let model = Model::new(root, Rules::ENGINE);
         let inodes = BTreeMap::from([(op::ROOT, ROOT)]);
-        let mut world = World::of(choices, bug, states.collect(), model, inodes);
+        let mut world = World::with_states(choices, bug, states.collect(), model, inodes);
         for member in &mut world.members {
             member.memory.refuses = 150;
         }
         for client in 0..CLIENTS {
-            world.at(10_000, Event::Client(client));
+            world.schedule_event(10_000, Event::Client(client));
         }
-        world.at(30_000, Event::Fault);
+        world.schedule_event(30_000, Event::Fault);
         world
     }
 
     /// Returns a world of constituents in these states that are to be started.
-    fn of(
+    fn with_states(
         choices: Choices,
         bug: Option<Bug>,
         states: Vec<State>,
@@ -203,20 +203,20 @@ impl World {
             counts: Counts::default(),
         };
         for member in 0..world.members.len() {
-            world.at(member as u64, Event::Start(member));
-            world.at(TICK + member as u64, Event::Tick(member));
-            world.at(100, Event::Flush(member));
+            world.schedule_event(member as u64, Event::Start(member));
+            world.schedule_event(TICK + member as u64, Event::Tick(member));
+            world.schedule_event(100, Event::Flush(member));
         }
         world
     }
 
-    fn at(&mut self, delay: u64, event: Event) {
+    fn schedule_event(&mut self, delay: u64, event: Event) {
         self.order += 1;
         self.events.push(Reverse((self.now + delay, self.order)));
         self.bodies.insert(self.order, event);
     }
 
-    fn has(&self, bug: Bug) -> bool {
+    fn has_bug(&self, bug: Bug) -> bool {
         self.bug == Some(bug)
     }
 
@@ -239,7 +239,7 @@ impl World {
             Event::Start(member) => self.start(member),
             Event::Tick(member) => {
                 self.call(member, None, |protocol, memory| protocol.tick(memory))?;
-                self.at(TICK, Event::Tick(member));
+                self.schedule_event(TICK, Event::Tick(member));
             }
             Event::Flush(member) => {
                 let count = self.members[member].queue.len() as u64;
@@ -254,7 +254,7 @@ impl World {
                     true => self.choices.below(30_000),
                     false => self.choices.below(1_500),
                 };
-                self.at(delay + 50, Event::Flush(member));
+                self.schedule_event(delay + 50, Event::Flush(member));
             }
             Event::Deliver(from, to, message, wrong) => self.deliver(from, to, message, wrong)?,
             Event::Request(operation) => self.request(operation)?,
@@ -263,7 +263,7 @@ impl World {
                 let client = self.operations[operation].client;
                 if self.clients[client] == Some(operation) {
                     self.clients[client] = None;
-                    self.at(1, Event::Client(client));
+                    self.schedule_event(1, Event::Client(client));
                 }
             }
             Event::Crash(member) => {
@@ -275,7 +275,7 @@ impl World {
                 if !self.calm {
                     self.fault()?;
                     let delay = self.choices.below(120_000);
-                    self.at(delay, Event::Fault);
+                    self.schedule_event(delay, Event::Fault);
                 }
             }
         }
@@ -308,19 +308,19 @@ impl World {
         let own = Constituent(member as u8);
         let members = (0..count).map(Constituent).collect();
         let Ok(protocol) = Protocol::start(own, members, durable, &mut of.memory) else {
-            self.at(1_000, Event::Start(member));
+            self.schedule_event(1_000, Event::Start(member));
             return;
         };
         of.protocol = Some(protocol);
         self.take(member, None);
-        if self.has(Bug::PresumesAbort) || self.has(Bug::PresumesCommit) {
+        if self.has_bug(Bug::PresumesAbort) || self.has_bug(Bug::PresumesCommit) {
             for (ticket, token) in presumed {
                 let finish = Message::Finish {
                     token,
                     ticket,
-                    commit: self.has(Bug::PresumesCommit),
+                    commit: self.has_bug(Bug::PresumesCommit),
                 };
-                self.at(0, Event::Deliver(token.decider, member, finish, None));
+                self.schedule_event(0, Event::Deliver(token.decider, member, finish, None));
             }
         }
     }
@@ -349,7 +349,7 @@ impl World {
             true => self.choices.below(4_000),
             false => self.choices.below(150_000),
         };
-        self.at(delay, Event::Start(member));
+        self.schedule_event(delay, Event::Start(member));
         Ok(())
     }
 
@@ -428,9 +428,9 @@ impl World {
                         _ => changed.contains(&operation),
                     };
                     if !checked {
-                        self.push(member, Item::Check(operation, Seen::Reply(reply)));
+                        self.push(member, Item::Check(operation, Observation::Reply(reply)));
                     }
-                    match self.has(Bug::RepliesEarly) {
+                    match self.has_bug(Bug::RepliesEarly) {
                         true => wrong = wrong.or(self.replied(operation, reply).err()),
                         false => self.push(member, Item::Reply(operation, reply)),
                     }
@@ -467,7 +467,7 @@ impl World {
         {
             let (token, ticket) = (*token, *ticket);
             let finished = Message::Finished { token, ticket };
-            self.at(1, Event::Deliver(to, member, finished, None));
+            self.schedule_event(1, Event::Deliver(to, member, finished, None));
         }
         let operation = match &message {
             Message::Vote {
@@ -479,7 +479,7 @@ impl World {
             }
             _ => None,
         };
-        match self.has(Bug::SendsEarly) {
+        match self.has_bug(Bug::SendsEarly) {
             true => self.transmit(member, to, message, None),
             false => self.push(member, Item::Send(to, message, operation)),
         }
@@ -502,7 +502,9 @@ impl World {
                             ..
                         },
                         Some(operation),
-                    ) => self.check(operation, &Seen::Reply(Err(*refusal))).err(),
+                    ) => self
+                        .check(operation, &Observation::Reply(Err(*refusal)))
+                        .err(),
                     _ => None,
                 };
                 self.transmit(member, to, message, wrong);
@@ -521,7 +523,7 @@ impl World {
         self.members[member].device.apply(record);
         if record.note != Note::None && !self.calm && self.choices.chance(1, 60) {
             let delay = self.choices.below(4_000);
-            self.at(delay, Event::Crash(member));
+            self.schedule_event(delay, Event::Crash(member));
         }
         if let Note::Decided { token, parts } = &record.note {
             let moves = |(on, ticket): &(Constituent, Ticket)| {
@@ -569,7 +571,7 @@ impl World {
             };
             let from = Constituent(member as u8);
             let event = Event::Deliver(from, target, message.clone(), wrong.clone());
-            self.at(delay, event);
+            self.schedule_event(delay, event);
         }
     }
 
@@ -594,7 +596,7 @@ impl World {
             } if !matches!(refusal, Refusal::Busy | Refusal::Full) => Some(wrong),
             _ => None,
         };
-        if self.has(Bug::IgnoresClosings) {
+        if self.has_bug(Bug::IgnoresClosings) {
             self.close_late(from, to, &mut message);
         }
         self.call(to, refused, |protocol, memory| {
@@ -692,14 +694,14 @@ impl World {
     }
 
     /// Ends all faults, and compares everything.
-    fn settle(&mut self) -> Result<(), String> {
+    fn check_convergence(&mut self) -> Result<(), String> {
         self.calm = true;
         for member in &mut self.members {
             member.memory.refuses = 0;
         }
         self.cuts.clear();
         for member in 0..self.members.len() {
-            self.at(1, Event::Start(member));
+            self.schedule_event(1, Event::Start(member));
         }
         for _ in 0..40 {
             self.run(self.now + 50_000)?;
@@ -738,8 +740,8 @@ impl World {
             let states = states.map(|member| member.device.snapshots[&token].state.clone());
             let model = self.cut_models[&token].clone();
             let (choices, inodes) = (self.choices.fork(), self.inodes.clone());
-            let mut restored = World::of(choices, None, states.collect(), model, inodes);
-            let settled = restored.settle();
+            let mut restored = World::with_states(choices, None, states.collect(), model, inodes);
+            let settled = restored.check_convergence();
             settled.map_err(|why| format!("snapshot {token}: {why}"))?;
         }
         Ok(())
@@ -753,7 +755,7 @@ impl World {
 pub fn run(seed: u64, bug: Option<Bug>) -> Result<Counts, String> {
     let mut world = World::new(seed, bug);
     world.run(STORM)?;
-    world.settle()?;
+    world.check_convergence()?;
     world.check_snapshots()?;
     Ok(world.counts)
 }

@@ -159,7 +159,7 @@ impl Namespace for Memory {
 
 /// A result as a client saw it.
 #[derive(Clone, Debug)]
-pub enum Seen {
+pub enum Observation {
     /// The result of a change.
     Reply(Reply),
     /// The inode that an entry names.
@@ -174,7 +174,7 @@ pub enum Item {
     /// A record, with the operation that it carries out.
     Record(Record, Option<usize>),
     /// The result of an operation that changed nothing.
-    Check(usize, Seen),
+    Check(usize, Observation),
     /// A message that waits for the records before it, with the operation that it refuses.
     Send(Constituent, Message, Option<usize>),
     /// A reply that waits for the records before it.

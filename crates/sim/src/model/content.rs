@@ -117,7 +117,7 @@ impl Content {
     }
 
     /// Makes everything in `[offset, end)` stable (COMMIT).
-    pub fn settle(&mut self, offset: u64, end: u64) {
+    pub fn mark_stable(&mut self, offset: u64, end: u64) {
         if offset >= end {
             return;
         }
@@ -203,7 +203,7 @@ mod tests {
         old[..3].copy_from_slice(b"one");
         assert!(content.admits(0, &old));
         assert_eq!(content.read(0, 3), b"two");
-        content.settle(0, 1);
+        content.mark_stable(0, 1);
         assert!(!content.admits(0, &old));
     }
 

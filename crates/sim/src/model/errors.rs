@@ -8,30 +8,30 @@ use super::tree::Node;
 /// Result of a prediction.
 pub(super) type Answer<T> = Result<T, Errors>;
 
-pub(super) const STALE: Errors = Errors::of(&[Errno::Stale]);
-pub(super) const NOT_DIR: Errors = Errors::of(&[Errno::NotDir]);
-pub(super) const NOT_FOUND: Errors = Errors::of(&[Errno::NotFound]);
-pub(super) const EXISTS: Errors = Errors::of(&[Errno::Exists]);
-pub(super) const NAME_TOO_LONG: Errors = Errors::of(&[Errno::NameTooLong]);
-pub(super) const TOO_BIG: Errors = Errors::of(&[Errno::FileTooBig, Errno::Invalid]);
+pub(super) const STALE: Errors = Errors::from_list(&[Errno::Stale]);
+pub(super) const NOT_DIR: Errors = Errors::from_list(&[Errno::NotDir]);
+pub(super) const NOT_FOUND: Errors = Errors::from_list(&[Errno::NotFound]);
+pub(super) const EXISTS: Errors = Errors::from_list(&[Errno::Exists]);
+pub(super) const NAME_TOO_LONG: Errors = Errors::from_list(&[Errno::NameTooLong]);
+pub(super) const TOO_BIG: Errors = Errors::from_list(&[Errno::FileTooBig, Errno::Invalid]);
 
 /// Returns the errors of reading, writing or truncating an object that is not a file.
 pub(super) fn not_a_file(node: &Node) -> Option<Errors> {
     match node.kind() {
         Kind::File => None,
-        Kind::Dir => Some(Errors::of(&[Errno::IsDir, Errno::Invalid])),
-        _ => Some(Errors::of(&[Errno::Invalid])),
+        Kind::Dir => Some(Errors::from_list(&[Errno::IsDir, Errno::Invalid])),
+        _ => Some(Errors::from_list(&[Errno::Invalid])),
     }
 }
 
 /// Names that no file may have: RFC 1813 §3.2 leaves the choice between ACCES and INVAL.
-pub(super) const BAD_NAME: Errors = Errors::of(&[Errno::Invalid, Errno::Access]);
+pub(super) const BAD_NAME: Errors = Errors::from_list(&[Errno::Invalid, Errno::Access]);
 /// `.` and `..` where a new entry is to be made: they exist; POSIX and servers differ in how they
 /// say so.
 pub(super) const DOT_EXISTS: Errors =
-    Errors::of(&[Errno::Exists, Errno::Invalid, Errno::Access, Errno::IsDir]);
+    Errors::from_list(&[Errno::Exists, Errno::Invalid, Errno::Access, Errno::IsDir]);
 /// `.` and `..` where an entry is to go.
-pub(super) const DOT_GONE: Errors = Errors::of(&[
+pub(super) const DOT_GONE: Errors = Errors::from_list(&[
     Errno::Invalid,
     Errno::NotEmpty,
     Errno::Exists,

@@ -6,5 +6,7 @@ pub mod op;
 pub mod tree;
 
 pub use content::{Content, PAGE};
-pub use op::{Data, Errno, Errors, Guard, How, Kind, Name, Op, ROOT, Set, SetTo, Slot, Stable};
-pub use tree::{Body, Expect, Model, Moved, Node, RootAttr, Rules, listed_xattrs};
+pub use op::{
+    CreateMode, Data, Errno, Errors, Guard, Kind, Name, Op, ROOT, Set, SetTo, Slot, Stable,
+};
+pub use tree::{Body, Expect, Model, Node, RootAttr, Rules, WriteAttr, listed_xattrs};

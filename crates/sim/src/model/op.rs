@@ -74,7 +74,7 @@ pub struct Set {
 
 /// Treatment of an existing name by CREATE (RFC 1813 §3.3.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum CreateMode {
     /// An existing regular file is fine.
     Unchecked,
     /// An existing name is an error.
@@ -191,7 +191,7 @@ pub enum Op {
     Create {
         dir: Slot,
         name: Name,
-        how: How,
+        how: CreateMode,
         set: Set,
     },
     Mkdir {
@@ -383,7 +383,7 @@ impl Errors {
 
     /// The set of `list`.
     #[must_use]
-    pub const fn of(list: &[Errno]) -> Errors {
+    pub const fn from_list(list: &[Errno]) -> Errors {
         let mut bits = 0;
         let mut i = 0;
         while i < list.len() {

@@ -22,7 +22,9 @@ use super::errors::{
     Answer, DOT_EXISTS, DOT_GONE, EXISTS, NAME_TOO_LONG, NOT_DIR, NOT_FOUND, STALE, TOO_BIG,
     check_name, none_of, not_a_file,
 };
-use super::op::{Data, Errno, Errors, Guard, How, Kind, Name, Op, ROOT, Set, SetTo, Slot, Stable};
+use super::op::{
+    CreateMode, Data, Errno, Errors, Guard, Kind, Name, Op, ROOT, Set, SetTo, Slot, Stable,
+};
 
 pub use beyond::listed_xattrs;
 
@@ -46,7 +48,7 @@ pub enum Body {
 
 /// Size, mtime and ctime: what an UNSTABLE write changes besides data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moved {
+pub struct WriteAttr {
     /// Length of the content in bytes.
     pub size: u64,
     /// Modification time of the content.
@@ -71,9 +73,9 @@ pub struct Node {
     /// Device numbers: major and minor.
     pub rdev: (u32, u32),
     /// Size, mtime, ctime. The size means something only for files and symbolic links.
-    pub moved: Moved,
+    pub moved: WriteAttr,
     /// Earlier values of `moved` that a crash may bring back.
-    pub unsettled: Vec<Moved>,
+    pub unsettled: Vec<WriteAttr>,
     /// Access time, while it is known exactly.
     pub atime: Option<Time>,
     /// Verifier of an exclusive creation.
@@ -104,7 +106,7 @@ impl Node {
     }
 
     /// The attributes are in the log from now on.
-    fn settle(&mut self) {
+    fn mark_logged(&mut self) {
         self.unsettled.clear();
     }
 
@@ -192,7 +194,7 @@ impl Model {
             gid: root.gid,
             nlink: 2,
             rdev: (0, 0),
-            moved: Moved {
+            moved: WriteAttr {
                 size: 0,
                 mtime: root.time,
                 ctime: root.time,
@@ -269,7 +271,7 @@ impl Model {
             return Err(NAME_TOO_LONG);
         }
         if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
-            return Err(Errors::of(&[
+            return Err(Errors::from_list(&[
                 Errno::NotFound,
                 Errno::Invalid,
                 Errno::Access,
@@ -299,7 +301,7 @@ impl Model {
             Op::Setattr { object, set, guard } => self.setattr(*object, set, *guard, now),
             Op::Readlink { object } => {
                 let Body::Symlink(target) = &self.live(*object)?.body else {
-                    return Err(Errors::of(&[Errno::Invalid]));
+                    return Err(Errors::from_list(&[Errno::Invalid]));
                 };
                 let data = Some(target.clone());
                 self.node_mut(*object).atime = None;
@@ -347,9 +349,9 @@ impl Model {
                 set,
             } => {
                 let length = match target.len() {
-                    0 => Some(Errors::of(&[Errno::Invalid, Errno::NotFound])),
+                    0 => Some(Errors::from_list(&[Errno::Invalid, Errno::NotFound])),
                     1..=MAX_SYMLINK => None,
-                    _ => Some(Errors::of(&[Errno::NameTooLong, Errno::Invalid])),
+                    _ => Some(Errors::from_list(&[Errno::NameTooLong, Errno::Invalid])),
                 };
                 let exists = self.lookup(*dir, name).is_ok().then_some(EXISTS);
                 none_of(&[self.room_for(*dir, name).err(), exists, length])?;
@@ -403,7 +405,7 @@ impl Model {
             node.err(),
             set.size.and_then(|_| not_a_file(node.ok()?)),
             too_big.then_some(TOO_BIG),
-            (guard == Guard::Wrong).then_some(Errors::of(&[Errno::NotSync])),
+            (guard == Guard::Wrong).then_some(Errors::from_list(&[Errno::NotSync])),
         ])?;
         let expect = Expect {
             changed: vec![slot],
@@ -417,7 +419,7 @@ impl Model {
             node.mode &= !(0o4000 | group);
         }
         node.moved.ctime = now;
-        node.settle();
+        node.mark_logged();
         Ok(expect)
     }
 
@@ -483,7 +485,7 @@ impl Model {
         if stable == Stable::Unstable {
             node.unsettled.push(before);
         } else {
-            node.settle();
+            node.mark_logged();
         }
         if let Body::File(content) = &mut node.body {
             content.write(offset, data, stable != Stable::Unstable);
@@ -501,9 +503,9 @@ impl Model {
             offset.saturating_add(u64::from(len))
         };
         if let Body::File(content) = &mut node.body {
-            content.settle(offset, end);
+            content.mark_stable(offset, end);
             if content.is_settled() {
-                node.settle();
+                node.mark_logged();
             }
         }
         Ok(Expect {
@@ -516,7 +518,7 @@ impl Model {
         &mut self,
         dir: Slot,
         name: &[u8],
-        how: How,
+        how: CreateMode,
         set: &Set,
         now: Time,
         id: Slot,
@@ -530,18 +532,18 @@ impl Model {
                 ..Expect::default()
             };
             return match how {
-                How::Guarded => Err(EXISTS),
-                How::Exclusive(verifier) if node.verifier == Some(verifier) => Ok(found),
-                How::Exclusive(_) => Err(EXISTS),
-                How::Unchecked if node.kind() != Kind::File => {
-                    Err(Errors::of(&[Errno::Exists, Errno::IsDir]))
+                CreateMode::Guarded => Err(EXISTS),
+                CreateMode::Exclusive(verifier) if node.verifier == Some(verifier) => Ok(found),
+                CreateMode::Exclusive(_) => Err(EXISTS),
+                CreateMode::Unchecked if node.kind() != Kind::File => {
+                    Err(Errors::from_list(&[Errno::Exists, Errno::IsDir]))
                 }
-                How::Unchecked => {
+                CreateMode::Unchecked => {
                     // Of the attributes only a length is applied to a file that was there already,
                     // as open(O_TRUNC) does and as other servers do.
                     if let Some(size) = set.size {
                         if size > MAX_FILE_SIZE {
-                            return Err(Errors::of(&[Errno::FileTooBig, Errno::Invalid]));
+                            return Err(Errors::from_list(&[Errno::FileTooBig, Errno::Invalid]));
                         }
                         let only_size = Set {
                             size: Some(size),
@@ -550,18 +552,18 @@ impl Model {
                         let node = self.node_mut(existing);
                         assign(node, &only_size, now);
                         node.moved.ctime = now;
-                        node.settle();
+                        node.mark_logged();
                     }
                     Ok(found)
                 }
             };
         }
         if set.size.is_some_and(|size| size > MAX_FILE_SIZE) {
-            return Err(Errors::of(&[Errno::FileTooBig, Errno::Invalid]));
+            return Err(Errors::from_list(&[Errno::FileTooBig, Errno::Invalid]));
         }
         let set = match how {
             // RFC 1813 §3.3.8: no attributes come with an exclusive creation.
-            How::Exclusive(_) => Set::default(),
+            CreateMode::Exclusive(_) => Set::default(),
             _ => *set,
         };
         let expect = self.make(
@@ -573,7 +575,7 @@ impl Model {
             now,
             id,
         )?;
-        if let How::Exclusive(verifier) = how {
+        if let CreateMode::Exclusive(verifier) = how {
             self.node_mut(id).verifier = Some(verifier);
         }
         Ok(expect)
@@ -611,7 +613,7 @@ impl Model {
             gid: 0,
             nlink: if is_dir { 2 } else { 1 },
             rdev,
-            moved: Moved {
+            moved: WriteAttr {
                 size,
                 mtime: now,
                 ctime: now,
@@ -669,7 +671,7 @@ impl Model {
         } else {
             node.nlink -= 1;
             node.moved.ctime = now;
-            node.settle();
+            node.mark_logged();
         }
     }
 
@@ -677,7 +679,7 @@ impl Model {
         none_of(&[self.dir(dir).err(), check_name(name, DOT_GONE).err()])?;
         let slot = self.lookup(dir, name)?;
         if self.live(slot)?.kind() == Kind::Dir {
-            return Err(Errors::of(&[Errno::IsDir, Errno::Perm]));
+            return Err(Errors::from_list(&[Errno::IsDir, Errno::Perm]));
         }
         self.entries_mut(dir).remove(name);
         self.node_mut(dir).touch(now);
@@ -692,7 +694,7 @@ impl Model {
         none_of(&[self.dir(dir).err(), check_name(name, DOT_GONE).err()])?;
         let slot = self.lookup(dir, name)?;
         if !self.dir(slot)?.is_empty() {
-            return Err(Errors::of(&[Errno::NotEmpty]));
+            return Err(Errors::from_list(&[Errno::NotEmpty]));
         }
         self.entries_mut(dir).remove(name);
         let parent = self.node_mut(dir);
@@ -731,15 +733,15 @@ impl Model {
             .and_then(|target| self.node(*target))
             .map(Node::entries)
         {
-            Some(None) if moved_dir => Errors::of(&[Errno::NotDir, Errno::Exists]),
-            Some(Some(_)) if !moved_dir => Errors::of(&[Errno::IsDir, Errno::Exists]),
+            Some(None) if moved_dir => Errors::from_list(&[Errno::NotDir, Errno::Exists]),
+            Some(Some(_)) if !moved_dir => Errors::from_list(&[Errno::IsDir, Errno::Exists]),
             Some(Some(entries)) if !entries.is_empty() => {
-                Errors::of(&[Errno::NotEmpty, Errno::Exists])
+                Errors::from_list(&[Errno::NotEmpty, Errno::Exists])
             }
             _ => Errors::NONE,
         };
         let below = if below {
-            Errors::of(&[Errno::Invalid])
+            Errors::from_list(&[Errno::Invalid])
         } else {
             Errors::NONE
         };
@@ -798,7 +800,7 @@ impl Model {
         self.node_mut(to_dir).touch(now);
         let node = self.node_mut(slot);
         node.moved.ctime = now;
-        node.settle();
+        node.mark_logged();
         Ok(Expect {
             changed,
             ..Expect::default()
@@ -812,7 +814,7 @@ impl Model {
             check_name(name, DOT_EXISTS).err(),
             self.live(slot)
                 .is_ok_and(|node| node.kind() == Kind::Dir)
-                .then(|| Errors::of(&[Errno::IsDir, Errno::Perm, Errno::Invalid])),
+                .then(|| Errors::from_list(&[Errno::IsDir, Errno::Perm, Errno::Invalid])),
             self.lookup(dir, name).is_ok().then_some(EXISTS),
             self.live(slot)
                 .is_ok_and(|node| node.nlink == 0)
@@ -824,7 +826,7 @@ impl Model {
         let node = self.node_mut(slot);
         node.nlink += 1;
         node.moved.ctime = now;
-        node.settle();
+        node.mark_logged();
         Ok(Expect {
             object: Some(slot),
             changed: vec![dir],
@@ -841,10 +843,10 @@ impl Model {
 
     /// A crash came and went: `slot` was found with this size, mtime and ctime, which are stable
     /// now.
-    pub fn adopt_moved(&mut self, slot: Slot, found: Moved) {
+    pub fn adopt_moved(&mut self, slot: Slot, found: WriteAttr) {
         let node = self.node_mut(slot);
         node.moved = found;
-        node.settle();
+        node.mark_logged();
         node.atime = None;
         if let Body::File(content) = &mut node.body {
             content.truncate(found.size);

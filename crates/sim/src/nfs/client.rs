@@ -1,13 +1,13 @@
 //! Operations of the model as NFSv3 calls, and replies as answers.
 
 use weir_base::Time;
-use weir_testclient::Malformed;
+use weir_testclient::DecodeError;
 use weir_testclient::nfs3::{
     self, BLK, CHR, Call, DIR, FIFO, Fattr, LNK, REG, Reply, SOCK, Sattr, SetTime, Verifier, Wcc,
 };
 
-use crate::model::{Errno, How, Kind, Name, Op, Set, SetTo, Slot, Stable};
-use crate::subject::{Answer, Around, Before, Entry, Handle, Seen};
+use crate::model::{CreateMode, Errno, Kind, Name, Op, Set, SetTo, Slot, Stable};
+use crate::subject::{Answer, Around, Before, Entry, Handle, ReportedAttr};
 
 /// Kinds and their `ftype3`.
 const KINDS: [(Kind, u32); 7] = [
@@ -50,10 +50,10 @@ fn put_set(set: &Set) -> Sattr {
     }
 }
 
-fn seen(attr: Fattr) -> Result<Seen, Malformed> {
+fn seen(attr: Fattr) -> Result<ReportedAttr, DecodeError> {
     let kind = KINDS.iter().find(|(_, number)| *number == attr.kind);
-    Ok(Seen {
-        kind: kind.ok_or(Malformed("unknown file type"))?.0,
+    Ok(ReportedAttr {
+        kind: kind.ok_or(DecodeError("unknown file type"))?.0,
         mode: attr.mode,
         nlink: attr.nlink,
         uid: attr.uid,
@@ -69,7 +69,7 @@ fn seen(attr: Fattr) -> Result<Seen, Malformed> {
     })
 }
 
-fn around(wcc: Wcc) -> Result<Around, Malformed> {
+fn around(wcc: Wcc) -> Result<Around, DecodeError> {
     Ok(Around {
         before: wcc.before.map(|before| Before {
             size: before.size,
@@ -155,9 +155,9 @@ pub fn call_of(op: &Op, handle: &dyn Fn(Slot) -> Handle, guard: Option<Time>) ->
             set,
         } => {
             let how = match how {
-                How::Unchecked => nfs3::How::Unchecked(put_set(set)),
-                How::Guarded => nfs3::How::Guarded(put_set(set)),
-                How::Exclusive(verifier) => nfs3::How::Exclusive(*verifier),
+                CreateMode::Unchecked => nfs3::CreateHow3::Unchecked(put_set(set)),
+                CreateMode::Guarded => nfs3::CreateHow3::Guarded(put_set(set)),
+                CreateMode::Exclusive(verifier) => nfs3::CreateHow3::Exclusive(*verifier),
             };
             Call::Create(handle(*dir), name.to_vec(), how)
         }
@@ -239,7 +239,7 @@ pub fn errno(status: u32) -> Errno {
 ///
 /// # Errors
 /// The outer error is for a malformed reply, the inner one is the status of the reply.
-pub fn answer(reply: Reply) -> Result<Result<Answer, Errno>, Malformed> {
+pub fn answer(reply: Reply) -> Result<Result<Answer, Errno>, DecodeError> {
     let mut answer = Answer::default();
     let mut changed = Vec::new();
     match reply {
@@ -260,11 +260,11 @@ pub fn answer(reply: Reply) -> Result<Result<Answer, Errno>, Malformed> {
         } => {
             changed.push(around);
             let granted = STABILITIES.get(committed as usize);
-            answer.written = Some((*granted.ok_or(Malformed("unknown stability"))?, count));
+            answer.written = Some((*granted.ok_or(DecodeError("unknown stability"))?, count));
         }
         Reply::Made(object, attr, dir) => {
             if object.is_none() {
-                return Err(Malformed("a created object without a handle"));
+                return Err(DecodeError("a created object without a handle"));
             }
             answer.object = object;
             answer.attr = attr.map(seen).transpose()?;
@@ -285,11 +285,11 @@ pub fn answer(reply: Reply) -> Result<Result<Answer, Errno>, Malformed> {
                     attr: entry.attr.map(seen).transpose()?,
                 })
             };
-            let entries: Result<Vec<Entry>, Malformed> = entries.into_iter().map(entry).collect();
+            let entries: Result<Vec<Entry>, DecodeError> = entries.into_iter().map(entry).collect();
             (answer.entries, answer.eof) = (Some(entries?), Some(eof));
         }
     }
-    let changed: Result<Vec<Around>, Malformed> = changed.into_iter().map(around).collect();
+    let changed: Result<Vec<Around>, DecodeError> = changed.into_iter().map(around).collect();
     answer.changed = changed?;
     Ok(Ok(answer))
 }

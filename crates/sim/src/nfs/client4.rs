@@ -11,7 +11,7 @@ pub use weir_testclient::compound::{
     DELAY, DENIED, GRACE, NO_GRACE, OK, Ops, RECLAIM_BAD, SHARE_DENIED,
 };
 use weir_testclient::rpc::{call, results};
-use weir_testclient::{Args, Caller, In, Malformed, Out};
+use weir_testclient::{Args, Caller, DecodeError, In, Out};
 
 use super::server::{Server, block_on};
 use crate::machine::Machine;
@@ -52,7 +52,7 @@ pub enum Claim {
 }
 
 /// A reply, or a request that waits for other clients.
-pub enum Sent {
+pub enum SendOutcome {
     Reply(Reply),
     Waits(Later),
 }
@@ -69,11 +69,11 @@ pub struct Reply {
 
 impl Reply {
     /// Returns the results after those of `before` and the status of `operation`, which succeeded.
-    pub fn of(&self, before: u32, operation: u32) -> Result<In<'_>, Malformed> {
+    pub fn results_after(&self, before: u32, operation: u32) -> Result<In<'_>, DecodeError> {
         let mut r = In(&self.rest);
         for (number, what) in [(before, "first"), (operation, "second")] {
             if r.u32()? != number || r.u32()? != OK {
-                return Err(Malformed(what));
+                return Err(DecodeError(what));
             }
         }
         Ok(r)
@@ -92,9 +92,9 @@ pub struct Client {
     last: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-type Heard<T> = Result<T, String>;
+type ClientResult<T> = Result<T, String>;
 
-fn text(why: Malformed) -> String {
+fn text(why: DecodeError) -> String {
     why.0.to_owned()
 }
 
@@ -126,14 +126,17 @@ impl Client {
     }
 
     fn handle(&self, server: &Server, machine: &Machine, message: &[u8]) -> Outcome {
-        match server.service.handle(&self.conn, message, machine.now()) {
+        match server
+            .service
+            .handle(&self.conn, message, machine.current_time())
+        {
             Outcome::Later(later) | Outcome::Held(later) => block_on(later),
             other => other,
         }
     }
 
     /// The results of a COMPOUND without a session, behind the operation's number.
-    fn alone(&mut self, server: &Server, machine: &Machine, ops: &Ops) -> Heard<Vec<u8>> {
+    fn alone(&mut self, server: &Server, machine: &Machine, ops: &Ops) -> ClientResult<Vec<u8>> {
         let message = self.call(ops);
         let Outcome::Reply(reply, _) = self.handle(server, machine, &message) else {
             return Err("no reply".to_owned());
@@ -145,14 +148,14 @@ impl Client {
             let _operation = r.u32()?;
             match (status, r.u32()?) {
                 (OK, OK) => Ok(r.0.to_vec()),
-                _ => Err(Malformed("a session is refused")),
+                _ => Err(DecodeError("a session is refused")),
             }
         };
         decode().map_err(text)
     }
 
     /// Connects, introduces itself, and makes a session. What it had before stays to be claimed.
-    pub fn begin(&mut self, server: &Server, machine: &Machine) -> Heard<()> {
+    pub fn begin(&mut self, server: &Server, machine: &Machine) -> ClientResult<()> {
         self.conn = Client::connect(self.number);
         let owner = format!("client {}", self.number);
         let ops = Ops::new().op(op::EXCHANGE_ID, exchange(owner.as_bytes(), 1, 0));
@@ -171,20 +174,25 @@ impl Client {
     }
 
     /// Sends operations in the session's slot.
-    pub fn send(&mut self, server: &Server, machine: &Machine, ops: &Ops) -> Heard<Sent> {
+    pub fn send(
+        &mut self,
+        server: &Server,
+        machine: &Machine,
+        ops: &Ops,
+    ) -> ClientResult<SendOutcome> {
         self.sequence += 1;
         let x = Args::new().raw(&self.session).u(self.sequence);
         let all = Ops::new().op(op::SEQUENCE, x.u(0).u(0).u(1)).and(ops);
         let message = self.call(&all);
         self.last = Some((message.clone(), Vec::new()));
         match self.handle(server, machine, &message) {
-            Outcome::Parked(later, ..) => Ok(Sent::Waits(later)),
-            handled => self.ended(handled).map(Sent::Reply),
+            Outcome::Parked(later, ..) => Ok(SendOutcome::Waits(later)),
+            handled => self.ended(handled).map(SendOutcome::Reply),
         }
     }
 
     /// Decodes the outcome of this client's last request.
-    pub fn ended(&mut self, handled: Outcome) -> Heard<Reply> {
+    pub fn ended(&mut self, handled: Outcome) -> ClientResult<Reply> {
         let Outcome::Reply(reply, lsn) = handled else {
             return Err("no reply".to_owned());
         };
@@ -193,20 +201,20 @@ impl Client {
         let mut decode = || {
             let (status, _tag, _count) = (r.u32()?, r.opaque()?, r.u32()?);
             if r.u32()? != op::SEQUENCE {
-                return Err(Malformed("no SEQUENCE"));
+                return Err(DecodeError("no SEQUENCE"));
             }
             match r.u32()? {
                 OK => {}
                 // Named, since each of them means something else.
-                10_052 => return Err(Malformed("SEQUENCE: BADSESSION")),
-                10_063 => return Err(Malformed("SEQUENCE: SEQ_MISORDERED")),
-                10_008 => return Err(Malformed("SEQUENCE: DELAY")),
-                _ => return Err(Malformed("SEQUENCE is refused")),
+                10_052 => return Err(DecodeError("SEQUENCE: BADSESSION")),
+                10_063 => return Err(DecodeError("SEQUENCE: SEQ_MISORDERED")),
+                10_008 => return Err(DecodeError("SEQUENCE: DELAY")),
+                _ => return Err(DecodeError("SEQUENCE is refused")),
             }
             let session: State = r.fixed()?;
             let (sequence, _slot, _highest, _target) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
             if (session, sequence) != (self.session, self.sequence) {
-                return Err(Malformed("a reply to another request"));
+                return Err(DecodeError("a reply to another request"));
             }
             Ok(Reply {
                 status,
@@ -223,7 +231,7 @@ impl Client {
     }
 
     /// Sends the last request once more: it must get the same reply, byte by byte.
-    pub fn repeat(&mut self, server: &Server, machine: &Machine) -> Heard<()> {
+    pub fn repeat(&mut self, server: &Server, machine: &Machine) -> ClientResult<()> {
         let Some((message, reply)) = &self.last else {
             return Ok(());
         };
@@ -276,7 +284,7 @@ impl Client {
     }
 
     /// Replies to a call of the server's: that it is done, or will be.
-    pub fn obey(&self, server: &Server, machine: &Machine, recall: &Recall) -> Heard<()> {
+    pub fn obey(&self, server: &Server, machine: &Machine, recall: &Recall) -> ClientResult<()> {
         let mut out = Out::default();
         for word in [recall.xid, 1, 0, 0, 0, 0, OK] {
             out.u32(word);
@@ -285,7 +293,9 @@ impl Client {
         out.fixed(&recall.session).u32(recall.sequence);
         out.u32(recall.slot).u32(15).u32(15);
         out.u32(recall.operation).u32(OK);
-        let handled = server.service.handle(&self.conn, &out.0, machine.now());
+        let handled = server
+            .service
+            .handle(&self.conn, &out.0, machine.current_time());
         match handled {
             Outcome::Drop => Ok(()),
             _ => Err("a reply to a reply".to_owned()),
@@ -294,7 +304,7 @@ impl Client {
 }
 
 /// Reads the results of an OPEN: the open's stateid, and a delegation with its kind.
-pub fn opened(r: &mut In<'_>) -> Result<(State, Option<(u32, State)>), Malformed> {
+pub fn opened(r: &mut In<'_>) -> Result<(State, Option<(u32, State)>), DecodeError> {
     let open = r.fixed()?;
     let _change = (r.bool()?, r.u64()?, r.u64()?);
     let _flags = r.u32()?;
@@ -304,7 +314,7 @@ pub fn opened(r: &mut In<'_>) -> Result<(State, Option<(u32, State)>), Malformed
     let given = match r.u32()? {
         kind @ (1 | 2) => Some((kind, r.fixed()?)),
         0 | 3 => None,
-        _ => return Err(Malformed("a delegation of another kind")),
+        _ => return Err(DecodeError("a delegation of another kind")),
     };
     Ok((open, given))
 }
@@ -321,7 +331,7 @@ pub struct Recall {
 }
 
 /// Reads a CB_RECALL from a message to a client; `None` for other callbacks.
-pub fn recall(message: &[u8]) -> Result<Option<Recall>, Malformed> {
+pub fn recall(message: &[u8]) -> Result<Option<Recall>, DecodeError> {
     let mut r = In(message);
     let xid = r.u32()?;
     // CALL, version, program, its version, CB_COMPOUND.

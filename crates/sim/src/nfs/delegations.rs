@@ -17,15 +17,15 @@ use weir_nfs::Later;
 
 use super::client4::{
     Claim, Client, DELAY, DENIED, GRACE, NO_GRACE, OK, Ops, RECLAIM_BAD, REVOKED, Reply,
-    SHARE_DENIED, Sent, State, WANT_ANY, op, opened, recall,
+    SHARE_DENIED, SendOutcome, State, WANT_ANY, op, opened, recall,
 };
 use super::server::Server;
-use crate::machine::{Machine, Running, Sizes};
+use crate::machine::{Machine, RunningEngine, Sizes};
 use crate::rand::Choices;
 use crate::subject::{Handle, Subject};
-use weir_testclient::Malformed;
+use weir_testclient::DecodeError;
 
-type Checked<T = ()> = Result<T, String>;
+type CheckResult<T = ()> = Result<T, String>;
 
 const CLIENTS: usize = 3;
 const FILES: usize = 3;
@@ -81,12 +81,12 @@ type Mail = Arc<Mutex<VecDeque<(u64, Vec<u8>)>>>;
 
 struct Story<'m> {
     machine: &'m Machine,
-    running: &'m Running,
+    running: &'m RunningEngine,
     server: Server,
     mail: Mail,
 }
 
-fn text(why: Malformed) -> String {
+fn text(why: DecodeError) -> String {
     why.0.to_owned()
 }
 
@@ -98,7 +98,7 @@ enum Step {
 }
 
 impl Story<'_> {
-    fn start<'m>(machine: &'m Machine, running: &'m Running) -> Checked<Story<'m>> {
+    fn start<'m>(machine: &'m Machine, running: &'m RunningEngine) -> CheckResult<Story<'m>> {
         let server = Server::new(machine, running)?;
         let mail = Mail::default();
         let to = Arc::clone(&mail);
@@ -118,7 +118,7 @@ impl Story<'_> {
     }
 
     /// Time passes, in steps that keep the clients' leases alive.
-    fn pass(&self, clients: &mut [Client], seconds: u64) -> Checked {
+    fn pass(&self, clients: &mut [Client], seconds: u64) -> CheckResult {
         for _ in 0..seconds {
             self.machine.clock.advance(Duration::from_secs(1));
             self.server.service.tick();
@@ -129,7 +129,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn renew(&self, clients: &mut [Client]) -> Checked {
+    fn renew(&self, clients: &mut [Client]) -> CheckResult {
         for client in clients {
             client.send(&self.server, self.machine, &Ops::new())?;
         }
@@ -137,7 +137,7 @@ impl Story<'_> {
     }
 
     /// Delivers what the server has to say; clients note what is recalled.
-    fn deliver(&self, clients: &[Client], files: &mut [File]) -> Checked {
+    fn deliver(&self, clients: &[Client], files: &mut [File]) -> CheckResult {
         loop {
             let next = self
                 .mail
@@ -160,7 +160,7 @@ impl Story<'_> {
         }
     }
 
-    fn poll(&self, client: &mut Client, later: &mut Later) -> Checked<Option<Reply>> {
+    fn poll(&self, client: &mut Client, later: &mut Later) -> CheckResult<Option<Reply>> {
         let mut cx = Context::from_waker(Waker::noop());
         match later.as_mut().poll(&mut cx) {
             Poll::Ready(handled) => client.ended(handled).map(Some),
@@ -170,25 +170,25 @@ impl Story<'_> {
 
     /// Sends a request; while it waits, clients return what is recalled of them if they are
     /// `obedient`.
-    fn ask(
+    fn send_request(
         &self,
         choices: &Choices,
         clients: &mut [Client],
         files: &mut [File],
         who: usize,
         ops: &Ops,
-    ) -> Checked<Option<Reply>> {
+    ) -> CheckResult<Option<Reply>> {
         let obedient = choices.chance(4, 5);
         let sent = clients[who].send(&self.server, self.machine, ops);
         if self.machine.world.crashed() {
             return Ok(None);
         }
         let mut later = match sent? {
-            Sent::Reply(reply) => {
+            SendOutcome::Reply(reply) => {
                 self.deliver(clients, files)?;
                 return Ok(self.settled(reply));
             }
-            Sent::Waits(later) => later,
+            SendOutcome::Waits(later) => later,
         };
         // From here on it waits for two seconds.
         if let Some(reply) = self.poll(&mut clients[who], &mut later)? {
@@ -233,24 +233,29 @@ impl Story<'_> {
         (durable.is_ok() && !self.machine.world.crashed()).then_some(reply)
     }
 
-    fn give_back(&self, clients: &mut [Client], file: &mut File, who: usize) -> Checked {
+    fn give_back(&self, clients: &mut [Client], file: &mut File, who: usize) -> CheckResult {
         let Some((_, state, _)) = file.has[who].delegation else {
             return Ok(());
         };
         let mut ops = Ops::new().fh(&file.handle);
         ops.begin(op::DELEGRETURN).fixed(&state);
         match clients[who].send(&self.server, self.machine, &ops)? {
-            Sent::Reply(reply) if reply.status == OK => {
+            SendOutcome::Reply(reply) if reply.status == OK => {
                 file.has[who].delegation = None;
                 Ok(())
             }
-            Sent::Reply(reply) => Err(format!("DELEGRETURN: {}", reply.status)),
-            Sent::Waits(_) => Err("DELEGRETURN waits".to_owned()),
+            SendOutcome::Reply(reply) => Err(format!("DELEGRETURN: {}", reply.status)),
+            SendOutcome::Waits(_) => Err("DELEGRETURN waits".to_owned()),
         }
     }
 
     /// A random request of a random client.
-    fn step(&self, choices: &Choices, clients: &mut [Client], files: &mut [File]) -> Checked<Step> {
+    fn step(
+        &self,
+        choices: &Choices,
+        clients: &mut [Client],
+        files: &mut [File],
+    ) -> CheckResult<Step> {
         let (who, at) = (choices.index(CLIENTS), choices.index(FILES));
         let has = files[at].has[who].clone();
         let handle = files[at].handle.clone();
@@ -262,7 +267,7 @@ impl Story<'_> {
             (2, Some((_, _, state))) => {
                 let mut ops = Ops::new().fh(&handle);
                 ops.begin(op::CLOSE).u32(0).fixed(&state);
-                let Some(reply) = self.ask(choices, clients, files, who, &ops)? else {
+                let Some(reply) = self.send_request(choices, clients, files, who, &ops)? else {
                     return Ok(Step::Lost);
                 };
                 expect("CLOSE", reply.status, OK)?;
@@ -285,14 +290,14 @@ impl Story<'_> {
                     &state,
                     has.locks.as_ref(),
                 );
-                let Some(reply) = self.ask(choices, clients, files, who, &ops)? else {
+                let Some(reply) = self.send_request(choices, clients, files, who, &ops)? else {
                     return Ok(Step::Lost);
                 };
                 let conflict = files[at].locked(who, from, to, exclusive);
                 let expected = if conflict { DENIED } else { OK };
                 expect("LOCK", reply.status, expected)?;
                 if reply.status == OK {
-                    let mut r = reply.of(op::PUTFH, op::LOCK).map_err(text)?;
+                    let mut r = reply.results_after(op::PUTFH, op::LOCK).map_err(text)?;
                     let has = &mut files[at].has[who];
                     has.locks = Some(r.fixed().map_err(text)?);
                     has.held[from..to].fill(1 + u8::from(exclusive));
@@ -304,11 +309,11 @@ impl Story<'_> {
                 let locks = has.locks.unwrap_or_default();
                 let out = ops.begin(op::LOCKU).u32(1).u32(0).fixed(&locks);
                 out.u64(range.0).u64(range.1);
-                let Some(reply) = self.ask(choices, clients, files, who, &ops)? else {
+                let Some(reply) = self.send_request(choices, clients, files, who, &ops)? else {
                     return Ok(Step::Lost);
                 };
                 expect("LOCKU", reply.status, OK)?;
-                let mut r = reply.of(op::PUTFH, op::LOCKU).map_err(text)?;
+                let mut r = reply.results_after(op::PUTFH, op::LOCKU).map_err(text)?;
                 let has = &mut files[at].has[who];
                 has.locks = Some(r.fixed().map_err(text)?);
                 has.held[from..to].fill(0);
@@ -321,7 +326,7 @@ impl Story<'_> {
                 for content in &mut files[at].contents {
                     content[from..to].copy_from_slice(&data);
                 }
-                let reply = self.ask(choices, clients, files, who, &ops);
+                let reply = self.send_request(choices, clients, files, who, &ops);
                 let Ok(Some(reply)) = reply else {
                     // Done or not.
                     files[at].contents.extend(before);
@@ -354,9 +359,10 @@ impl Story<'_> {
     }
 
     /// Clients notice what was revoked, and free it.
-    fn mourn(&self, clients: &mut [Client], files: &mut [File]) -> Checked {
+    fn mourn(&self, clients: &mut [Client], files: &mut [File]) -> CheckResult {
         for (who, client) in clients.iter_mut().enumerate() {
-            let Sent::Reply(reply) = client.send(&self.server, self.machine, &Ops::new())? else {
+            let SendOutcome::Reply(reply) = client.send(&self.server, self.machine, &Ops::new())?
+            else {
                 return Err("SEQUENCE waits".to_owned());
             };
             if reply.flags & REVOKED == 0 {
@@ -369,7 +375,7 @@ impl Story<'_> {
                 };
                 let mut ops = Ops::new();
                 ops.begin(op::FREE_STATEID).fixed(&state);
-                if let Sent::Reply(reply) = client.send(&self.server, self.machine, &ops)?
+                if let SendOutcome::Reply(reply) = client.send(&self.server, self.machine, &ops)?
                     && reply.status == OK
                 {
                     file.has[who].delegation = None;
@@ -390,14 +396,14 @@ impl Story<'_> {
         files: &mut [File],
         who: usize,
         at: usize,
-    ) -> Checked<Step> {
+    ) -> CheckResult<Step> {
         let access = choices.between(1, 3) as u32;
         let deny = *choices.pick(&[0, 0, 0, 0, READ, WRITE]);
         let wish = *choices.pick(&[0, WANT_ANY]);
         let ops = clients[who].open(&files[at].handle, access | wish, deny, Claim::File);
         // Before others return theirs.
         let delegated = files[at].delegated(who, access, deny);
-        let Some(reply) = self.ask(choices, clients, files, who, &ops)? else {
+        let Some(reply) = self.send_request(choices, clients, files, who, &ops)? else {
             return Ok(Step::Lost);
         };
         let file = &mut files[at];
@@ -411,7 +417,7 @@ impl Story<'_> {
             OK if denied => Err(format!("{at}: others deny it")),
             OK if file.delegated(who, access, deny) => Err(format!("{at}: it is delegated")),
             OK => {
-                let mut r = reply.of(op::PUTFH, op::OPEN).map_err(text)?;
+                let mut r = reply.results_after(op::PUTFH, op::OPEN).map_err(text)?;
                 let (state, given) = opened(&mut r).map_err(text)?;
                 let has = &mut file.has[who];
                 let (a, d, _) = has.open.unwrap_or_default();
@@ -442,17 +448,17 @@ impl Story<'_> {
         file: &mut File,
         who: usize,
         state: &State,
-    ) -> Checked {
+    ) -> CheckResult {
         let mut ops = Ops::new().fh(&file.handle);
         ops.begin(op::READ).fixed(state).u64(0).u32(SIZE as u32);
-        let Sent::Reply(reply) = clients[who].send(&self.server, self.machine, &ops)? else {
+        let SendOutcome::Reply(reply) = clients[who].send(&self.server, self.machine, &ops)? else {
             return Err("READ waits".to_owned());
         };
         if self.machine.world.crashed() {
             return Ok(());
         }
         expect("READ", reply.status, OK)?;
-        let mut r = reply.of(op::PUTFH, op::READ).map_err(text)?;
+        let mut r = reply.results_after(op::PUTFH, op::READ).map_err(text)?;
         let (_eof, data) = (r.u32().map_err(text)?, r.opaque().map_err(text)?);
         let before = file.contents.clone();
         file.contents.retain(|content| data == content);
@@ -464,7 +470,12 @@ impl Story<'_> {
     }
 
     /// The clients find the server again, and claim what they had; one of them may stay away.
-    fn reclaim(&self, choices: &Choices, clients: &mut [Client], files: &mut [File]) -> Checked {
+    fn reclaim(
+        &self,
+        choices: &Choices,
+        clients: &mut [Client],
+        files: &mut [File],
+    ) -> CheckResult {
         let away = choices.chance(1, 3).then(|| choices.index(CLIENTS));
         let mut order: Vec<usize> = (0..CLIENTS).filter(|n| Some(*n) != away).collect();
         choices.shuffle(&mut order);
@@ -482,7 +493,8 @@ impl Story<'_> {
                 // Nobody gets anything new meanwhile.
                 if choices.chance(1, 3) && expected.contains(&who) {
                     let ops = clients[who].open(&file.handle, READ, 0, Claim::File);
-                    let Sent::Reply(reply) = clients[who].send(&self.server, self.machine, &ops)?
+                    let SendOutcome::Reply(reply) =
+                        clients[who].send(&self.server, self.machine, &ops)?
                     else {
                         return Err("an OPEN in grace waits".to_owned());
                     };
@@ -502,7 +514,9 @@ impl Story<'_> {
             }
             clients[who].begin(&self.server, self.machine)?;
             let claim = clients[who].open(&files[0].handle, READ, 0, Claim::Previous(0));
-            let Sent::Reply(reply) = clients[who].send(&self.server, self.machine, &claim)? else {
+            let SendOutcome::Reply(reply) =
+                clients[who].send(&self.server, self.machine, &claim)?
+            else {
                 return Err("a claim waits".to_owned());
             };
             if ![NO_GRACE, RECLAIM_BAD].contains(&reply.status) {
@@ -515,7 +529,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn reclaim_file(&self, clients: &mut [Client], file: &mut File, who: usize) -> Checked {
+    fn reclaim_file(&self, clients: &mut [Client], file: &mut File, who: usize) -> CheckResult {
         let has = file.has[who].clone();
         let Some((access, deny, _)) = has.open else {
             // A delegation without an open: the client has nothing to claim it by that this one
@@ -525,11 +539,11 @@ impl Story<'_> {
         };
         let kind = has.delegation.map_or(0, |(kind, ..)| kind);
         let ops = clients[who].open(&file.handle, access, deny, Claim::Previous(kind));
-        let Sent::Reply(reply) = clients[who].send(&self.server, self.machine, &ops)? else {
+        let SendOutcome::Reply(reply) = clients[who].send(&self.server, self.machine, &ops)? else {
             return Err("a claim waits".to_owned());
         };
         expect("OPEN again", reply.status, OK)?;
-        let mut r = reply.of(op::PUTFH, op::OPEN).map_err(text)?;
+        let mut r = reply.results_after(op::PUTFH, op::OPEN).map_err(text)?;
         let (state, given) = opened(&mut r).map_err(text)?;
         let mut now = Has {
             open: Some((access, deny, state)),
@@ -543,11 +557,12 @@ impl Story<'_> {
             let range = (byte as u64, 1);
             let modes = (*held == 2, true);
             let ops = clients[who].lock(&file.handle, modes, range, &state, now.locks.as_ref());
-            let Sent::Reply(reply) = clients[who].send(&self.server, self.machine, &ops)? else {
+            let SendOutcome::Reply(reply) = clients[who].send(&self.server, self.machine, &ops)?
+            else {
                 return Err("a claim waits".to_owned());
             };
             expect("LOCK again", reply.status, OK)?;
-            let mut r = reply.of(op::PUTFH, op::LOCK).map_err(text)?;
+            let mut r = reply.results_after(op::PUTFH, op::LOCK).map_err(text)?;
             now.locks = Some(r.fixed().map_err(text)?);
             now.held[byte] = *held;
         }
@@ -564,7 +579,7 @@ fn writing(handle: &[u8], state: &State, from: usize, data: &[u8]) -> Ops {
     ops
 }
 
-fn expect(what: &str, status: u32, expected: u32) -> Checked {
+fn expect(what: &str, status: u32, expected: u32) -> CheckResult {
     match status == expected {
         true => Ok(()),
         false => Err(format!("{what}: {status} in place of {expected}")),
@@ -575,7 +590,7 @@ fn expect(what: &str, status: u32, expected: u32) -> Checked {
 ///
 /// # Errors
 /// What a client had to itself and another got too; what was refused for no reason; what was lost.
-pub fn story(seed: u64) -> Checked {
+pub fn story(seed: u64) -> CheckResult {
     let choices = Choices::new(seed);
     let sizes = Sizes {
         background: true,
@@ -596,7 +611,7 @@ pub fn story(seed: u64) -> Checked {
                         &root,
                         &[b'a' + number],
                         SIZE as u64,
-                        machine.now(),
+                        machine.current_time(),
                     )?,
                     contents: vec![[0; SIZE]],
                     has: Default::default(),

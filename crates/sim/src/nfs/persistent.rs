@@ -4,9 +4,9 @@
 use weir_nfs::Outcome;
 use weir_testclient::compound::{Ops, PERSISTENT, creation_as, exchange};
 use weir_testclient::rpc::{Caller, call, results};
-use weir_testclient::{Args, In, Malformed, Out};
+use weir_testclient::{Args, DecodeError, In, Out};
 
-use super::repeat::{Checked, NAMES, Sent};
+use super::repeat::{CallOutcome, CheckResult, NAMES};
 use super::server::Server;
 use crate::machine::Machine;
 use crate::rand::Choices;
@@ -53,7 +53,7 @@ impl Compound {
         self.ops.begin(number)
     }
 
-    fn at(handle: &[u8]) -> Compound {
+    fn from_handle(handle: &[u8]) -> Compound {
         Compound::from(Ops::new().fh(handle))
     }
 
@@ -65,7 +65,7 @@ impl Compound {
 
     /// OPEN of a name for reading and writing, up to where the way of creating it follows.
     fn open(root: &[u8]) -> Compound {
-        let mut new = Compound::at(root);
+        let mut new = Compound::from_handle(root);
         new.op(op::OPEN).u32(0).u32(3).u32(0).u64(0).opaque(b"o");
         new.ops.out.u32(1);
         new
@@ -98,36 +98,36 @@ impl Compound {
                 new.making()
             }
             3 => {
-                let mut new = Compound::at(root);
+                let mut new = Compound::from_handle(root);
                 mode(new.op(op::CREATE).u32(2).opaque(name()), bits);
                 new.making()
             }
             4 => {
-                let mut new = Compound::at(root);
+                let mut new = Compound::from_handle(root);
                 let link = new.op(op::CREATE).u32(5).opaque(b"target");
                 mode(link.opaque(name()), bits);
                 new.making()
             }
             5 => {
-                let mut new = Compound::at(root);
+                let mut new = Compound::from_handle(root);
                 new.op(op::REMOVE).opaque(name());
                 new
             }
             6 => {
-                let mut new = Compound::at(root);
+                let mut new = Compound::from_handle(root);
                 new.op(op::SAVEFH);
                 new.op(op::RENAME).opaque(name()).opaque(name());
                 new
             }
             7 => {
-                let mut new = Compound::at(target);
+                let mut new = Compound::from_handle(target);
                 new.op(op::SAVEFH);
                 new.op(op::PUTFH).opaque(root);
                 new.op(op::LINK).opaque(name());
                 new
             }
             _ => {
-                let mut new = Compound::at(target);
+                let mut new = Compound::from_handle(target);
                 mode(new.op(op::SETATTR).fixed(&[0; 16]), bits);
                 new
             }
@@ -148,8 +148,8 @@ pub struct Session {
     sequence: u32,
 }
 
-fn ask(server: &Server, machine: &Machine, message: &[u8]) -> Checked<(Vec<u8>, u64)> {
-    let Outcome::Reply(reply, lsn) = server.handle(message, machine.now()) else {
+fn send_message(server: &Server, machine: &Machine, message: &[u8]) -> CheckResult<(Vec<u8>, u64)> {
+    let Outcome::Reply(reply, lsn) = server.handle(message, machine.current_time()) else {
         return Err("no reply".into());
     };
     let bytes = reply.message();
@@ -165,11 +165,11 @@ impl Session {
     ///
     /// # Errors
     /// What the server refused.
-    pub fn begin(server: &Server, machine: &Machine) -> Checked<Session> {
+    pub fn begin(server: &Server, machine: &Machine) -> CheckResult<Session> {
         // Status, tag, count, then operation and status of the result.
         const HEAD: usize = 5 * 4;
-        let alone = |compound: &Compound| -> Checked<Vec<u8>> {
-            let (bytes, _) = ask(server, machine, &compound.call())?;
+        let alone = |compound: &Compound| -> CheckResult<Vec<u8>> {
+            let (bytes, _) = send_message(server, machine, &compound.call())?;
             match bytes.get(..4) {
                 Some([0, 0, 0, 0]) => Ok(bytes.get(HEAD..).unwrap_or_default().to_vec()),
                 status => Err(format!("no session: {status:?}")),
@@ -178,7 +178,7 @@ impl Session {
         let introduce = Ops::new().op(op::EXCHANGE_ID, exchange(b"client", 1, 0));
         let introduced = alone(&introduce.into())?;
         let mut r = In(&introduced);
-        let text = |e: Malformed| e.0.to_owned();
+        let text = |e: DecodeError| e.0.to_owned();
         let (id, sequence) = (r.u64().map_err(text)?, r.u32().map_err(text)?);
         let create = Ops::new().op(op::CREATE_SESSION, creation_as(PERSISTENT, id, sequence, 1));
         let created = alone(&create.into())?;
@@ -215,8 +215,8 @@ impl Session {
         machine: &Machine,
         message: &[u8],
         compound: &Compound,
-    ) -> Checked<Sent> {
-        let (bytes, lsn) = ask(server, machine, message)?;
+    ) -> CheckResult<CallOutcome> {
+        let (bytes, lsn) = send_message(server, machine, message)?;
         let status = bytes.first_chunk().map(|b| u32::from_be_bytes(*b));
         let status = status.ok_or("an empty reply")?;
         let handle = match compound.makes && status == 0 {

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use weir_nfs::Outcome;
-use weir_testclient::nfs3::{Call, Fattr, How, Reply, Sattr};
+use weir_testclient::nfs3::{Call, CreateHow3, Fattr, Reply, Sattr};
 use weir_testclient::rpc::{Caller, results};
 
 use super::persistent::{Compound, Session};
@@ -22,7 +22,7 @@ use crate::machine::{Machine, Sizes};
 use crate::rand::Choices;
 use crate::subject::Subject;
 
-pub(super) type Checked<T = ()> = Result<T, String>;
+pub(super) type CheckResult<T = ()> = Result<T, String>;
 
 pub(super) const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
@@ -41,12 +41,17 @@ struct Done {
 }
 
 /// Status, handle of what was made, and what the reply waits for.
-pub(super) type Sent = (u32, Option<Vec<u8>>, u64);
+pub(super) type CallOutcome = (u32, Option<Vec<u8>>, u64);
 
 /// The reply, and what it waits for.
-fn exchange(server: &Server, machine: &Machine, xid: u32, call: &Call) -> Checked<(Reply, u64)> {
+fn exchange(
+    server: &Server,
+    machine: &Machine,
+    xid: u32,
+    call: &Call,
+) -> CheckResult<(Reply, u64)> {
     let message = call.message(xid, &Caller::default());
-    let Outcome::Reply(reply, lsn) = server.handle(&message, machine.now()) else {
+    let Outcome::Reply(reply, lsn) = server.handle(&message, machine.current_time()) else {
         return Err("no reply".into());
     };
     let decoded = results(&reply.message(), xid).and_then(|results| call.decode(results));
@@ -54,7 +59,7 @@ fn exchange(server: &Server, machine: &Machine, xid: u32, call: &Call) -> Checke
     Ok((reply, lsn.map_or(0, |lsn| lsn.0)))
 }
 
-fn send(server: &Server, machine: &Machine, xid: u32, call: &Call) -> Checked<Sent> {
+fn send(server: &Server, machine: &Machine, xid: u32, call: &Call) -> CheckResult<CallOutcome> {
     let (reply, lsn) = exchange(server, machine, xid, call)?;
     Ok(match reply {
         Reply::Error(status) => (status, None, lsn),
@@ -70,8 +75,12 @@ fn random(choices: &Choices, xid: u32, root: &[u8], target: &[u8]) -> Call {
     let dir = || root.to_vec();
     match choices.below(9) {
         // A second execution would fail.
-        0 => Call::Create(dir(), name(), How::Guarded(attr)),
-        1 => Call::Create(dir(), name(), How::Exclusive(u64::from(xid).to_be_bytes())),
+        0 => Call::Create(dir(), name(), CreateHow3::Guarded(attr)),
+        1 => Call::Create(
+            dir(),
+            name(),
+            CreateHow3::Exclusive(u64::from(xid).to_be_bytes()),
+        ),
         2 => Call::Mkdir(dir(), name(), attr),
         3 => Call::Symlink(dir(), name(), attr, b"target".to_vec()),
         4 => Call::Remove(dir(), name()),
@@ -95,7 +104,7 @@ fn observe(
     xid: &mut u32,
     root: &[u8],
     target: &[u8],
-) -> Checked<BTreeMap<String, Vec<u32>>> {
+) -> CheckResult<BTreeMap<String, Vec<u32>>> {
     let mut seen = BTreeMap::new();
     let mut ask = |call: Call| {
         *xid += 1;
@@ -121,7 +130,7 @@ fn observe(
 ///
 /// # Errors
 /// A call was carried out twice or not at all.
-pub fn story(seed: u64) -> Checked {
+pub fn story(seed: u64) -> CheckResult {
     lives(seed, false)
 }
 
@@ -129,7 +138,7 @@ pub fn story(seed: u64) -> Checked {
 ///
 /// # Errors
 /// A call was carried out twice or not at all.
-pub fn story4(seed: u64) -> Checked {
+pub fn story4(seed: u64) -> CheckResult {
     lives(seed, true)
 }
 
@@ -139,7 +148,7 @@ fn repeat(
     machine: &Machine,
     session: Option<&mut Session>,
     done: &Done,
-) -> Checked<Sent> {
+) -> CheckResult<CallOutcome> {
     let (session, message, compound) = match (session, &done.request) {
         (Some(session), Request::V4(message, compound)) => (session, message, compound),
         (_, Request::V3(xid, call)) => return send(server, machine, *xid, call),
@@ -154,7 +163,7 @@ fn repeat(
     }
 }
 
-fn lives(seed: u64, v4: bool) -> Checked {
+fn lives(seed: u64, v4: bool) -> CheckResult {
     let choices = Choices::new(seed);
     let sizes = Sizes {
         background: true,
@@ -172,7 +181,7 @@ fn lives(seed: u64, v4: bool) -> Checked {
         if !lived {
             lived = true;
             xid += 1;
-            let how = How::Guarded(Sattr::mode(0o644));
+            let how = CreateHow3::Guarded(Sattr::mode(0o644));
             let create = Call::Create(root.clone(), b"target".to_vec(), how);
             let (_, handle, lsn) = send(&server, &machine, xid, &create)?;
             target = handle.ok_or("no target")?;

@@ -12,14 +12,14 @@ use std::time::Duration;
 use weir_base::{Clock, Time};
 use weir_nfs::{Config, ConnInfo, Outcome, Service};
 use weir_store::aggregate::Aggregate;
-use weir_testclient::nfs3::{How, Sattr};
+use weir_testclient::nfs3::{CreateHow3, Sattr};
 use weir_testclient::rpc::results;
-use weir_testclient::{Call, Caller, Malformed, Reply};
+use weir_testclient::{Call, Caller, DecodeError, Reply};
 use weir_vfs::grace::Records;
 use weir_vfs::{Export, HandleKey, Rule, Squash, Vfs};
 
 use super::client::{answer, call_of, readdir};
-use crate::machine::{Machine, Running};
+use crate::machine::{Machine, RunningEngine};
 use crate::model::{Errno, Op, Slot};
 use crate::subject::{Answer, Entry, Handle, Subject};
 
@@ -59,7 +59,7 @@ impl Server {
     ///
     /// # Errors
     /// If an address does not parse.
-    pub fn new(machine: &Machine, running: &Running) -> Result<Server, String> {
+    pub fn new(machine: &Machine, running: &RunningEngine) -> Result<Server, String> {
         let vfs = Vfs::new(HandleKey::new([9; 16], [0; 16]));
         vfs.publish(vec![Export::new(
             "/vol1",
@@ -73,7 +73,7 @@ impl Server {
             rng: Arc::new(weir_base::SeededRng::new(running.engine.durable().0)),
             drc_bytes: 1 << 20,
             done_calls: running.engine.done_calls(),
-            records: Records::of(&running.engine),
+            records: Records::from_engine(&running.engine),
             grace: Duration::from_secs(1),
             name: "weir".into(),
         });
@@ -101,18 +101,18 @@ impl Server {
     }
 
     /// Performs a call as root; returns the reply and the LSN that it waits for.
-    fn rpc(&self, call: &Call, now: Time) -> Result<(Reply, u64), Malformed> {
+    fn rpc(&self, call: &Call, now: Time) -> Result<(Reply, u64), DecodeError> {
         let xid = self.xid.replace(self.xid.get().wrapping_add(1));
         match self.handle(&call.message(xid, &Caller::default()), now) {
             Outcome::Reply(reply, lsn) => {
                 let bytes = reply.message();
                 if bytes.len() + 4 != reply.len() {
-                    return Err(Malformed("the reply's length is not that of its pieces"));
+                    return Err(DecodeError("the reply's length is not that of its pieces"));
                 }
                 let reply = call.decode(results(&bytes, xid)?)?;
                 Ok((reply, lsn.map_or(0, |lsn| lsn.0)))
             }
-            _ => Err(Malformed("no reply")),
+            _ => Err(DecodeError("no reply")),
         }
     }
 
@@ -125,7 +125,7 @@ impl Server {
             size: Some(size),
             ..Sattr::mode(0o644)
         };
-        let call = Call::Create(root.to_vec(), name.to_vec(), How::Unchecked(attr));
+        let call = Call::Create(root.to_vec(), name.to_vec(), CreateHow3::Unchecked(attr));
         let (reply, lsn) = self.rpc(&call, now).map_err(|what| what.0.to_owned())?;
         let Reply::Made(Some(handle), ..) = reply else {
             return Err(format!("not made: {reply:?}"));
@@ -141,7 +141,7 @@ impl Server {
         now: Time,
         handle: &dyn Fn(Slot) -> Handle,
         guard: Option<Time>,
-    ) -> Result<Result<Answer, Errno>, Malformed> {
+    ) -> Result<Result<Answer, Errno>, DecodeError> {
         if let Op::Readdir { dir, entries } = op {
             return self.list(&handle(*dir), *entries, now);
         }
@@ -155,7 +155,7 @@ impl Server {
         dir: &[u8],
         entries: u32,
         now: Time,
-    ) -> Result<Result<Answer, Errno>, Malformed> {
+    ) -> Result<Result<Answer, Errno>, DecodeError> {
         let (mut cookie, mut given) = (0, [0; 8]);
         let mut all: Vec<Entry> = Vec::new();
         loop {
@@ -169,7 +169,7 @@ impl Server {
                 Err(errno) => return Ok(Err(errno)),
             };
             if some.is_empty() && !eof {
-                return Err(Malformed("an empty page that is not the last"));
+                return Err(DecodeError("an empty page that is not the last"));
             }
             cookie = some.last().map_or(cookie, |entry| entry.cookie);
             all.append(&mut some);

@@ -2,13 +2,13 @@
 
 use super::server::Server;
 use crate::generate::{Generator, Profile};
-use crate::machine::{Machine, Running, Sizes};
+use crate::machine::{Machine, RunningEngine, Sizes};
 use crate::model::Rules;
 use crate::rand::Choices;
 use crate::runner::Runner;
 use crate::subject::Subject;
 
-type Checked<T = ()> = Result<T, String>;
+type CheckResult<T = ()> = Result<T, String>;
 
 fn sizes() -> Sizes {
     Sizes {
@@ -22,7 +22,7 @@ fn operate(
     runner: &mut Runner,
     generator: &mut Generator,
     tail: &mut Vec<String>,
-) -> Checked {
+) -> CheckResult {
     let op = generator.next(&runner.model);
     let id = runner.next_id();
     tail.push(format!("{id:?} {op:?}"));
@@ -35,7 +35,7 @@ fn operate(
 ///
 /// # Errors
 /// The first difference.
-pub fn restarts(seed: u64) -> Checked {
+pub fn restarts(seed: u64) -> CheckResult {
     let mut tail = Vec::new();
     tell_restarts(seed, &mut tail).map_err(|what| explain(&what, &tail))
 }
@@ -47,7 +47,7 @@ fn explain(what: &str, tail: &[String]) -> String {
     )
 }
 
-fn tell_restarts(seed: u64, tail: &mut Vec<String>) -> Checked {
+fn tell_restarts(seed: u64, tail: &mut Vec<String>) -> CheckResult {
     let choices = Choices::new(seed);
     let profile = choices
         .pick(&[Profile::mixed(), Profile::names(), Profile::data()])
@@ -65,9 +65,9 @@ fn tell_restarts(seed: u64, tail: &mut Vec<String>) -> Checked {
                     .map_err(|e| format!("after a restart: {e}"))?;
                 runner
             }
-            none => {
-                none.insert(Runner::new(&mut server, machine.now(), Rules::VFS).map_err(|m| m.0)?)
-            }
+            none => none.insert(
+                Runner::new(&mut server, machine.current_time(), Rules::VFS).map_err(|m| m.0)?,
+            ),
         };
         for _ in 0..choices.between(20, 250) {
             operate(&mut server, runner, &mut generator, tail)?;
@@ -98,12 +98,12 @@ fn tell_restarts(seed: u64, tail: &mut Vec<String>) -> Checked {
 ///
 /// # Errors
 /// What was wrong.
-pub fn crashes(seed: u64) -> Checked {
+pub fn crashes(seed: u64) -> CheckResult {
     let mut tail = Vec::new();
     tell_crashes(seed, &mut tail).map_err(|what| explain(&what, &tail))
 }
 
-fn tell_crashes(seed: u64, tail: &mut Vec<String>) -> Checked {
+fn tell_crashes(seed: u64, tail: &mut Vec<String>) -> CheckResult {
     let choices = Choices::new(seed);
     let profile = choices
         .pick(&[Profile::mixed(), Profile::mutations()])
@@ -124,9 +124,9 @@ fn tell_crashes(seed: u64, tail: &mut Vec<String>) -> Checked {
                     .map_err(|e| format!("life {life}: {e}"))?;
                 runner
             }
-            none => {
-                none.insert(Runner::new(&mut server, machine.now(), Rules::VFS).map_err(|m| m.0)?)
-            }
+            none => none.insert(
+                Runner::new(&mut server, machine.current_time(), Rules::VFS).map_err(|m| m.0)?,
+            ),
         };
         let at = machine.world.counts().events + choices.between(1, 300);
         machine.world.crash_at(at);
@@ -160,7 +160,7 @@ fn tell_crashes(seed: u64, tail: &mut Vec<String>) -> Checked {
     Ok(())
 }
 
-fn wait(running: &Running, lsn: u64) {
+fn wait(running: &RunningEngine, lsn: u64) {
     // The error is the power failure.
     let _ = running.engine.wait_durable(Some(weir_base::Lsn(lsn)));
 }

@@ -3,9 +3,9 @@
 
 /// Set of numbers of writes.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Writes(Vec<u64>);
+pub struct WriteSet(Vec<u64>);
 
-impl Writes {
+impl WriteSet {
     pub fn insert(&mut self, write: u64) {
         let word = (write / 64) as usize;
         if self.0.len() <= word {
@@ -15,7 +15,7 @@ impl Writes {
     }
 
     /// Returns the first write of `all` that is missing.
-    pub fn lacks(&self, all: &Writes) -> Option<u64> {
+    pub fn lacks(&self, all: &WriteSet) -> Option<u64> {
         let own = self.0.iter().copied().chain(std::iter::repeat(0));
         let mut words = all.0.iter().zip(own).enumerate();
         words.find_map(|(at, (wanted, own))| {
@@ -96,7 +96,7 @@ impl Superblock {
 }
 
 /// Returns one half of a version's data.
-pub fn half(generation: u64, writes: &Writes, half: u64) -> Vec<u8> {
+pub fn half(generation: u64, writes: &WriteSet, half: u64) -> Vec<u8> {
     let mut words = vec![generation];
     words.extend(writes.half(half as usize));
     encode(&words)
@@ -130,7 +130,7 @@ pub fn batch(number: u64, entries: &[Entry]) -> (String, u64, Vec<u8>) {
 
 /// Bytes that an owner reads: the superblock, then everything else.
 #[derive(Clone, Debug, Default)]
-pub struct Reading {
+pub struct RawImage {
     pub superblock: Vec<u8>,
     pub halves: [Vec<u8>; 2],
     pub segments: [Vec<u8>; SEGMENTS as usize],
@@ -141,14 +141,14 @@ pub struct Reading {
 #[derive(Clone, Debug)]
 pub struct Image {
     pub superblock: Option<Superblock>,
-    pub writes: Writes,
+    pub writes: WriteSet,
     /// Number of the next batch.
     pub next: u64,
     /// Places of data that batches refer to.
     pub direct: Vec<u64>,
 }
 
-impl Reading {
+impl RawImage {
     /// Returns the superblock; the inner `None` is an aggregate without one.
     pub fn superblock(&self) -> Result<Option<Superblock>, String> {
         if self.superblock.is_empty() {
@@ -167,7 +167,7 @@ impl Reading {
     /// Replays the log.
     pub fn image(&self) -> Result<Image, String> {
         let superblock = self.superblock()?;
-        let mut writes = Writes::default();
+        let mut writes = WriteSet::default();
         if let Some(root) = superblock {
             let mut halves = [0, 1].map(|half: usize| decode(&self.halves[half]));
             for half in &mut halves {

@@ -28,7 +28,7 @@ use weir_mirror::OwnerRole;
 
 use crate::rados::Cluster;
 use crate::rand::Choices;
-use image::Writes;
+use image::WriteSet;
 use process::{Process, Reply, Request, Tag};
 
 /// A rule that is left out.
@@ -162,7 +162,7 @@ struct World {
     refusing: u64,
     /// The epoch that the database has.
     row: u64,
-    reported: Writes,
+    reported: WriteSet,
     next: u64,
     /// Greatest epoch that has replied.
     replied: u64,
@@ -194,7 +194,7 @@ impl World {
             stalled: 0,
             refusing: 0,
             row: 0,
-            reported: Writes::default(),
+            reported: WriteSet::default(),
             next: 0,
             replied: 0,
             clients: 0,
@@ -205,20 +205,20 @@ impl World {
             world.start_later(machine, 1_000_000);
         }
         for event in [Event::Write, Event::Read, Event::Checkpoint] {
-            world.at(50_000, event);
+            world.schedule_event(50_000, event);
         }
-        world.at(2_000_000, Event::Fault);
+        world.schedule_event(2_000_000, Event::Fault);
         world
     }
 
     /// Schedules an event after `delay` microseconds.
-    fn at(&mut self, delay: u64, event: Event) {
+    fn schedule_event(&mut self, delay: u64, event: Event) {
         self.order += 1;
         self.events.push(Reverse((self.now + delay, self.order)));
         self.bodies.insert(self.order, event);
     }
 
-    fn has(&self, bug: Bug) -> bool {
+    fn has_bug(&self, bug: Bug) -> bool {
         self.bug == Some(bug)
     }
 
@@ -245,7 +245,7 @@ impl World {
                 false => within / 20,
             };
             let delay = self.choices.below(within);
-            self.at(delay, Event::Start(machine));
+            self.schedule_event(delay, Event::Start(machine));
         }
     }
 
@@ -258,7 +258,7 @@ impl World {
         self.arrivals.insert(key, arrival);
         self.processes[process].outstanding += 1;
         let event = Event::Arrive(process, object.to_owned(), request, tag);
-        self.at(arrival - self.now, event);
+        self.schedule_event(arrival - self.now, event);
     }
 
     fn run(&mut self, until: u64) -> Result<(), String> {
@@ -306,7 +306,7 @@ impl World {
             until = until.max(self.stalled);
         }
         if until > self.now {
-            self.at(until + 1 - self.now, event);
+            self.schedule_event(until + 1 - self.now, event);
             return None;
         }
         Some(event)
@@ -319,7 +319,7 @@ impl World {
             Event::Arrive(process, object, request, tag) => {
                 let reply = self.arrive(process, &object, request);
                 let delay = self.delay();
-                self.at(delay, Event::Answer(process, tag, reply));
+                self.schedule_event(delay, Event::Answer(process, tag, reply));
             }
             Event::Answer(process, tag, reply) => {
                 self.processes[process].outstanding -= 1;
@@ -328,12 +328,12 @@ impl World {
             Event::Write => {
                 self.write()?;
                 let delay = self.choices.below(40_000);
-                self.at(delay, Event::Write);
+                self.schedule_event(delay, Event::Write);
             }
             Event::Read => {
                 self.read();
                 let delay = self.choices.below(60_000);
-                self.at(delay, Event::Read);
+                self.schedule_event(delay, Event::Read);
             }
             Event::Send(process, lacks) => self.reply_to_read(process, lacks)?,
             Event::Checkpoint => {
@@ -341,13 +341,13 @@ impl World {
                     self.begin_checkpoint(process);
                 }
                 let delay = self.choices.below(300_000);
-                self.at(delay, Event::Checkpoint);
+                self.schedule_event(delay, Event::Checkpoint);
             }
             Event::Fault => {
                 if !self.calm {
                     self.fault();
                     let delay = self.choices.below(3_000_000);
-                    self.at(delay, Event::Fault);
+                    self.schedule_event(delay, Event::Fault);
                 }
             }
         }
@@ -411,7 +411,7 @@ impl World {
         if self.may_reply(process) {
             let lacks = self.processes[process].image.writes.lacks(&self.reported);
             let delay = self.choices.below(2_000);
-            self.at(delay, Event::Send(process, lacks));
+            self.schedule_event(delay, Event::Send(process, lacks));
         }
     }
 
@@ -453,7 +453,7 @@ impl World {
     }
 
     /// Ends all faults, and checks the result.
-    fn settle(&mut self) -> Result<(), String> {
+    fn check_convergence(&mut self) -> Result<(), String> {
         self.calm = true;
         self.run(self.now + 30_000_000)?;
         let old = self.counts.reported;
@@ -479,7 +479,7 @@ impl World {
 pub fn run(seed: u64, bug: Option<Bug>) -> Result<Counts, String> {
     let mut world = World::new(seed, bug);
     world.run(world.now + STORM)?;
-    world.settle()?;
+    world.check_convergence()?;
     Ok(world.counts)
 }
 

@@ -6,11 +6,13 @@ use std::time::Duration;
 use weir_base::limits::rados::{
     BLOCKLIST_RETRY, LEASE, LEASE_WAIT, LOOK_PERIOD, SILENCE, TOUCH_PERIOD,
 };
-use weir_mirror::{Found, Owner, OwnerAction, OwnerRole, OwnerTiming};
+use weir_mirror::{ObservedOwner, Owner, OwnerAction, OwnerRole, OwnerTiming};
 use weir_rados::{Holder, Objects, Step};
 use weir_rados_store::{Epoch, LOCK, OWNER, Record, steps};
 
-use super::image::{self, DIRECT, ENTRIES, Entry, GUARDED, Image, PLACES, RING, Reading, Writes};
+use super::image::{
+    self, DIRECT, ENTRIES, Entry, GUARDED, Image, PLACES, RING, RawImage, WriteSet,
+};
 use super::{Bug, Event, TICK, World};
 use crate::rados::Client;
 
@@ -51,7 +53,7 @@ pub enum Request {
 pub enum Reply {
     Done(io::Result<()>),
     Bytes(io::Result<Vec<u8>>),
-    Found(io::Result<Found>),
+    Found(io::Result<ObservedOwner>),
     Holders(io::Result<Vec<Holder>>),
 }
 
@@ -131,7 +133,7 @@ pub struct Process {
     /// Guarded objects that are not sealed yet.
     unsealed: usize,
     touches: u64,
-    reading: Reading,
+    reading: RawImage,
     /// Parts that are not read yet.
     unread: usize,
     /// True once the rules want the result.
@@ -148,7 +150,7 @@ pub struct Process {
 }
 
 /// Returns a process as an attribute.
-fn named(process: usize) -> Vec<u8> {
+fn encode_process(process: usize) -> Vec<u8> {
     (process + 1).to_string().into_bytes()
 }
 
@@ -179,14 +181,14 @@ impl World {
             outstanding: 0,
             image: Image {
                 superblock: None,
-                writes: Writes::default(),
+                writes: WriteSet::default(),
                 next: 0,
                 direct: Vec::new(),
             },
             until: Duration::ZERO,
             unsealed: 0,
             touches: 0,
-            reading: Reading::default(),
+            reading: RawImage::default(),
             unread: 0,
             replaying: false,
             queue: Vec::new(),
@@ -208,7 +210,7 @@ impl World {
             false => Owner::start(timing, now),
         };
         self.machines[machine].process = Some(number);
-        self.at(0, Event::Tick(number));
+        self.schedule_event(0, Event::Tick(number));
     }
 
     /// Ends a process; its machine starts another one.
@@ -235,7 +237,7 @@ impl World {
         } else {
             self.report_durable(process)?;
         }
-        self.at(TICK, Event::Tick(process));
+        self.schedule_event(TICK, Event::Tick(process));
         Ok(())
     }
 
@@ -251,7 +253,7 @@ impl World {
             }
             return;
         }
-        let early = self.has(Bug::ReleasesEarly) && of.rules.role() == OwnerRole::Owning;
+        let early = self.has_bug(Bug::ReleasesEarly) && of.rules.role() == OwnerRole::Owning;
         match of.rules.may_release(now) || early {
             true => {
                 let epoch = of.epoch;
@@ -269,7 +271,7 @@ impl World {
         let machine = self.choices.index(self.machines.len());
         let heir = self.machines[machine].process;
         let heir = heir.filter(|_| machine != of && self.choices.chance(1, 2));
-        heir.map_or_else(Vec::new, named)
+        heir.map_or_else(Vec::new, encode_process)
     }
 
     /// Returns true if a reply of this process may leave now.
@@ -309,12 +311,12 @@ impl World {
                 OwnerAction::Blocklist => self.send(process, OWNER, Request::Holders, Tag::Holders),
                 // It is sent with what was put on the blocklist.
                 OwnerAction::BreakLock => {}
-                OwnerAction::ConfirmLock(_) if self.has(Bug::NoMap) => {
+                OwnerAction::ConfirmLock(_) if self.has_bug(Bug::NoMap) => {
                     let actions = self.processes[process].rules.lock_confirmed();
                     self.act(process, actions)?;
                 }
                 OwnerAction::ConfirmLock(epoch) => {
-                    let steps = match self.has(Bug::LateLock) {
+                    let steps = match self.has_bug(Bug::LateLock) {
                         true => Vec::new(),
                         false => steps::confirm(Epoch(epoch)),
                     };
@@ -327,7 +329,7 @@ impl World {
                 }
                 OwnerAction::Replay => {
                     self.processes[process].replaying = true;
-                    match self.has(Bug::ReadsEarly) {
+                    match self.has_bug(Bug::ReadsEarly) {
                         true => self.replay(process)?,
                         false => self.begin_reading(process),
                     }
@@ -347,10 +349,10 @@ impl World {
     }
 
     fn take(&mut self, process: usize, before: Option<u64>, epoch: u64) {
-        let holder = named(process);
+        let holder = encode_process(process);
         let mut steps = steps::take_epoch(before.map(Epoch), Epoch(epoch), holder.clone());
         let mut epoch = Epoch(epoch);
-        if self.has(Bug::TrustsRow) {
+        if self.has_bug(Bug::TrustsRow) {
             epoch = Epoch(self.row + 1);
             steps = steps::take_epoch(None, epoch, holder);
             steps.remove(0);
@@ -372,7 +374,7 @@ impl World {
         let of = &mut self.processes[process];
         of.touches += 1;
         let mut steps = steps::touch(of.epoch, of.touches, alone);
-        if self.has(Bug::UnguardedTouch) {
+        if self.has_bug(Bug::UnguardedTouch) {
             steps.remove(0);
         }
         self.send(process, OWNER, Request::Steps(steps), Tag::Touch(sent));
@@ -386,7 +388,7 @@ impl World {
             let seal = Request::Steps(steps::seal(epoch));
             self.send(process, object, seal, Tag::Seal(object));
         }
-        if self.has(Bug::ReadsEarly) {
+        if self.has_bug(Bug::ReadsEarly) {
             self.begin_reading(process);
         }
         match count {
@@ -462,9 +464,9 @@ impl World {
     /// Returns the aggregate as it is on the objects.
     pub fn on_objects(&self) -> Result<Image, String> {
         let bytes = |object: String| self.cluster.bytes(&object).unwrap_or_default();
-        let mut reading = Reading {
+        let mut reading = RawImage {
             superblock: bytes(image::SUPERBLOCK.to_owned()),
-            ..Reading::default()
+            ..RawImage::default()
         };
         if let Some(root) = reading.superblock()? {
             reading.halves = [0, 1].map(|half| bytes(image::data(root.place, half)));
@@ -477,7 +479,7 @@ impl World {
     /// Carries out an operation that has arrived at the cluster.
     pub fn arrive(&mut self, process: usize, object: &str, request: Request) -> Reply {
         let reply = self.carry_out(process, object, request.clone());
-        if self.has(Bug::ReconnectsAfterShutdown) && reply.code() == ESHUTDOWN {
+        if self.has_bug(Bug::ReconnectsAfterShutdown) && reply.code() == ESHUTDOWN {
             self.clients += 1;
             self.processes[process].client = self.cluster.client(self.clients);
             return self.carry_out(process, object, request);
@@ -516,7 +518,7 @@ impl World {
                     _ => client,
                 };
                 let mut holders = holders.iter();
-                Reply::Done(match self.has(Bug::NoBlocklist) {
+                Reply::Done(match self.has_bug(Bug::NoBlocklist) {
                     true => Ok(()),
                     false => holders.try_for_each(|holder| by.fence(&holder.address)),
                 })
@@ -524,7 +526,7 @@ impl World {
         }
     }
 
-    fn look(&self, process: usize) -> io::Result<Found> {
+    fn look(&self, process: usize) -> io::Result<ObservedOwner> {
         let of = &self.processes[process];
         let record = Record::read(&of.client)?;
         let locks = of.client.holders(OWNER, LOCK)?;
@@ -536,13 +538,13 @@ impl World {
         let owner = holder.parse::<usize>().ok().map(|n| &self.processes[n - 1]);
         // Only a process of the same machine is known to have ended.
         let ended = owner.is_some_and(|owner| owner.machine == of.machine && owner.dead);
-        Ok(Found {
+        Ok(ObservedOwner {
             epoch: record.epoch.map(|epoch| epoch.0),
             touch: record.touch,
             described: owner.is_some(),
             ended,
-            alone: record.alone || self.has(Bug::TrustsNewest),
-            reserved: record.is_reserved(&named(process)),
+            alone: record.alone || self.has_bug(Bug::TrustsNewest),
+            reserved: record.is_reserved(&encode_process(process)),
             locks,
         })
     }
@@ -583,8 +585,8 @@ impl World {
         tag: Tag,
         reply: Reply,
     ) -> Result<(), String> {
-        let late = self.has(Bug::LateTouch);
-        let shuts_out_later = self.has(Bug::LateLock);
+        let late = self.has_bug(Bug::LateTouch);
+        let shuts_out_later = self.has_bug(Bug::LateLock);
         let of = &mut self.processes[process];
         let actions = match (tag, reply) {
             (Tag::Look, Reply::Found(Ok(found))) => {
@@ -647,7 +649,7 @@ impl World {
     }
 
     fn send_fence(&mut self, process: usize, holders: Vec<Holder>) {
-        match self.has(Bug::BreaksLockFirst) {
+        match self.has_bug(Bug::BreaksLockFirst) {
             true => {
                 let request = Request::Break(holders.clone());
                 self.send(process, OWNER, request, Tag::Break(holders));
@@ -729,7 +731,7 @@ impl World {
             direct: None,
         });
         self.send_batch(process);
-        if self.has(Bug::ReportsEarly) && self.may_reply(process) {
+        if self.has_bug(Bug::ReportsEarly) && self.may_reply(process) {
             return self.report(process, &[write]);
         }
         Ok(())

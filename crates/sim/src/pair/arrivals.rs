@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use weir_volume::{
-    Advance, AdvanceId, Ahead, Carrier, ChangeStream, Engine, Entry, Frame, Placing,
+    Advance, AdvanceId, AdvanceWrite, Ahead, Carrier, ChangeStream, Engine, Entry, Frame,
 };
 
 /// Pages received in advance over one connection.
 #[derive(Default)]
 pub(super) struct Arrivals {
     carrier: Option<Carrier>,
-    held: HashMap<AdvanceId, Placing>,
+    held: HashMap<AdvanceId, AdvanceWrite>,
 }
 
 impl Arrivals {
@@ -26,7 +26,7 @@ impl Arrivals {
     pub(super) fn arrive(&mut self, stream: &Arc<ChangeStream>, standby: &Engine) {
         let Some(carrier) = self.carrier.as_ref().filter(|c| c.is_of(stream)) else {
             self.held.clear();
-            self.carrier = Some(Carrier::of(stream));
+            self.carrier = Some(Carrier::new(stream));
             return;
         };
         for advance in carrier.take() {

@@ -10,7 +10,7 @@ use weir_volume::{
 
 use crate::machine::{LOG, VOLUME};
 
-use super::{Checked, Story};
+use super::{CheckResult, Story};
 
 /// Bytes of a write: more pages than a commit puts into the log.
 const WRITE: usize = 70 * 4096;
@@ -18,7 +18,7 @@ const WRITE: usize = 70 * 4096;
 impl Story<'_> {
     /// Writes without stability and commits, while a checkpoint or later writes come between. What
     /// the commit promises is not promised before the partner has it.
-    pub(super) fn commits(&mut self) -> Checked {
+    pub(super) fn commits(&mut self) -> CheckResult {
         self.serial += 1;
         let (choices, serial) = (self.choices, self.serial);
         let world = Arc::clone(&self.machine.world);

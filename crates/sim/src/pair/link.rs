@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use weir_volume::{ChangeStream, Engine, Sequence, StandbyError, StreamPosition};
 
-use crate::machine::{LOG, Machine, Running};
+use crate::machine::{LOG, Machine, RunningEngine};
 
-use super::Checked;
+use super::CheckResult;
 use super::arrivals::Arrivals;
 
 /// A standby and its end of the link.
 pub(super) struct Partner {
     pub(super) machine: Machine,
-    pub(super) running: Option<Running>,
+    pub(super) running: Option<RunningEngine>,
     /// Number of the last entry that was applied.
     pub(super) applied: u64,
     /// Entries that may not be durable yet, with their records.
@@ -39,7 +39,7 @@ pub(super) struct Mirror {
 }
 
 impl Partner {
-    pub(super) fn engine(&self) -> Checked<&Engine> {
+    pub(super) fn engine(&self) -> CheckResult<&Engine> {
         let running = self.running.as_ref();
         running
             .map(|r| &r.engine)
@@ -51,7 +51,7 @@ impl Partner {
     }
 
     /// Notes what has become durable.
-    pub(super) fn look(&mut self) -> Checked {
+    pub(super) fn look(&mut self) -> CheckResult {
         let durable = self.engine()?.durable().0;
         while let Some((sequence, _)) = self.lsns.front().filter(|(_, lsn)| *lsn <= durable) {
             self.durable = *sequence;
@@ -61,7 +61,7 @@ impl Partner {
     }
 
     /// The log's disk completes a write, or all of them.
-    pub(super) fn write(&mut self, all: bool) -> Checked {
+    pub(super) fn write(&mut self, all: bool) -> CheckResult {
         if self.off() {
             return Ok(());
         }
@@ -106,7 +106,7 @@ impl Mirror {
     }
 
     /// Delivers up to `count` entries.
-    pub(super) fn deliver(&mut self, count: u64) -> Checked {
+    pub(super) fn deliver(&mut self, count: u64) -> CheckResult {
         let Some(stream) = self.stream.clone() else {
             return Ok(());
         };
@@ -179,7 +179,7 @@ impl Mirror {
     }
 
     /// The standby says what it has.
-    pub(super) fn send_ack(&mut self) -> Checked {
+    pub(super) fn send_ack(&mut self) -> CheckResult {
         let partner = &mut self.partner;
         if partner.off() || !partner.up {
             return Ok(());
@@ -189,7 +189,7 @@ impl Mirror {
         Ok(())
     }
 
-    pub(super) fn receive_ack(&mut self, primary: &Engine) -> Checked {
+    pub(super) fn receive_ack(&mut self, primary: &Engine) -> CheckResult {
         let Some(stream) = &self.stream else {
             return Ok(());
         };
@@ -203,7 +203,7 @@ impl Mirror {
     }
 
     /// Delivers all entries, makes them durable, and acknowledges them.
-    pub(super) fn drain(&mut self, primary: &Engine) -> Checked {
+    pub(super) fn drain(&mut self, primary: &Engine) -> CheckResult {
         let Some(stream) = self.stream.clone() else {
             return Ok(());
         };

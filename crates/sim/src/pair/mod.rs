@@ -27,21 +27,21 @@ use weir_volume::{
 
 use crate::engine::EngineSubject;
 use crate::generate::{Generator, Profile};
-use crate::histories::settle;
-use crate::machine::{DATA, LOG, Machine, Running, Sizes, VOLUME};
+use crate::histories::finish_background_jobs;
+use crate::machine::{DATA, LOG, Machine, RunningEngine, Sizes, VOLUME};
 use crate::model::{Model, Op, Rules, Slot};
 use crate::rand::Choices;
 use crate::runner::Runner;
 use arrivals::Arrivals;
 use link::{Mirror, Partner};
 
-type Checked<T = ()> = Result<T, String>;
+type CheckResult<T = ()> = Result<T, String>;
 
 /// Bytes of the window: it is full now and then.
 const WINDOW: u32 = 1 << 20;
 
 /// A place in the stream, and what the primary held there.
-struct Place {
+struct StreamPoint {
     sequence: u64,
     /// The record that the reply waits for, if it promises that something is durable; 0: the reply
     /// waits for nothing.
@@ -53,9 +53,9 @@ struct Place {
 struct Story<'a> {
     choices: &'a Choices,
     machine: Machine,
-    running: Running,
+    running: RunningEngine,
     mirror: Mutex<Mirror>,
-    places: Vec<Place>,
+    places: Vec<StreamPoint>,
     /// Before each operation: a record, and a place of the stream by which it is in that.
     records: Vec<(u64, u64)>,
     serial: u32,
@@ -66,7 +66,7 @@ struct Story<'a> {
 ///
 /// # Errors
 /// What was wrong, with the last things that happened.
-pub fn story(seed: u64) -> Checked {
+pub fn story(seed: u64) -> CheckResult {
     let mut diary = Vec::new();
     tell(&Choices::new(seed), &mut diary).map_err(|what| {
         let last = diary.len().saturating_sub(40);
@@ -82,7 +82,7 @@ fn sizes(choices: &Choices) -> Sizes {
     }
 }
 
-fn tell(choices: &Choices, diary: &mut Vec<String>) -> Checked {
+fn tell(choices: &Choices, diary: &mut Vec<String>) -> CheckResult {
     let profile = *choices.pick(&[
         Profile::mutations(),
         Profile::names(),
@@ -115,7 +115,7 @@ fn tell(choices: &Choices, diary: &mut Vec<String>) -> Checked {
     Ok(())
 }
 
-fn start(machine: &Machine, at: StreamPosition) -> Checked<Running> {
+fn start(machine: &Machine, at: StreamPosition) -> CheckResult<RunningEngine> {
     let running = machine.boot()?;
     let noted = running.engine.note_position(at);
     let lsn = noted.map_err(|stop| format!("a new term: {stop:?}"))?;
@@ -132,7 +132,7 @@ impl<'a> Story<'a> {
         mut machine: Machine,
         term: u64,
         diary: &'a mut Vec<String>,
-    ) -> Checked<Story<'a>> {
+    ) -> CheckResult<Story<'a>> {
         let mut twin = machine.twin(sizes(choices), choices)?;
         machine.set_standby(false);
         twin.set_standby(true);
@@ -186,7 +186,7 @@ impl<'a> Story<'a> {
             .map_or(u64::MAX, |stream| stream.last().0)
     }
 
-    fn live(&mut self, runner: &mut Option<Runner>, generator: &mut Generator) -> Checked {
+    fn live(&mut self, runner: &mut Option<Runner>, generator: &mut Generator) -> CheckResult {
         let choices = self.choices;
         let world = Arc::clone(&self.machine.world);
         if runner.is_none() {
@@ -197,7 +197,7 @@ impl<'a> Story<'a> {
                 on_wait: &|_| {},
                 pins: &self.running.pins,
             };
-            let new = Runner::new(&mut subject, self.machine.now(), Rules::ENGINE);
+            let new = Runner::new(&mut subject, self.machine.current_time(), Rules::ENGINE);
             *runner = Some(new.map_err(|m| m.0)?);
         }
         let Some(runner) = runner else {
@@ -259,7 +259,7 @@ impl<'a> Story<'a> {
     }
 
     fn place(&mut self, runner: &Runner, promised: Option<u64>, id: Slot) {
-        self.places.push(Place {
+        self.places.push(StreamPoint {
             sequence: self.sequence(),
             promised,
             id,
@@ -268,7 +268,7 @@ impl<'a> Story<'a> {
     }
 
     /// Notes what clients have replies for.
-    fn acknowledge(&mut self, runner: &mut Runner) -> Checked {
+    fn acknowledge(&mut self, runner: &mut Runner) -> CheckResult {
         if let Some(failed) = self.mirror.get_mut().failed.take() {
             return Err(failed);
         }
@@ -297,7 +297,7 @@ impl<'a> Story<'a> {
         self.settle_log(runner);
     }
 
-    fn operate(&mut self, runner: &mut Runner, id: Slot, op: &Op) -> Checked {
+    fn operate(&mut self, runner: &mut Runner, id: Slot, op: &Op) -> CheckResult {
         let written = self.running.engine.aggregate().log().written().0;
         let sequence = self.sequence();
         self.records
@@ -359,7 +359,7 @@ impl<'a> Story<'a> {
     }
 
     /// Checks that the standby holds exactly what it says.
-    fn inspect(&mut self, runner: &mut Runner, at: u64) -> Checked {
+    fn inspect(&mut self, runner: &mut Runner, at: u64) -> CheckResult {
         let place = self.places.iter().rev().find(|p| p.sequence <= at);
         let place = place.ok_or("before the beginning")?;
         let partner = &self.mirror.get_mut().partner;
@@ -376,7 +376,7 @@ impl<'a> Story<'a> {
     }
 
     /// The standby's power fails, and comes back, perhaps to fail in the middle of its start.
-    fn restart_standby(&mut self, runner: &mut Runner) -> Checked {
+    fn restart_standby(&mut self, runner: &mut Runner) -> CheckResult {
         let choices = self.choices;
         let partner = &mut self.mirror.get_mut().partner;
         partner.machine.world.crash();
@@ -413,7 +413,7 @@ impl<'a> Story<'a> {
         self.inspect(runner, at.sequence)
     }
 
-    fn checkpoint_of_standby(&mut self) -> Checked {
+    fn checkpoint_of_standby(&mut self) -> CheckResult {
         let partner = &mut self.mirror.get_mut().partner;
         if partner.off() {
             return Ok(());
@@ -433,7 +433,7 @@ impl<'a> Story<'a> {
     }
 
     /// Both are the same once everything has arrived.
-    fn compare(&mut self, runner: &mut Runner) -> Checked {
+    fn compare(&mut self, runner: &mut Runner) -> CheckResult {
         let world = Arc::clone(&self.machine.world);
         let mirror = self.mirror.get_mut();
         if mirror.stream.is_none() || !mirror.partner.up || mirror.partner.off() {
@@ -441,7 +441,7 @@ impl<'a> Story<'a> {
         }
         world.release_all(LOG);
         let engine = &self.running.engine;
-        let settled = settle(engine).and_then(|()| mirror.drain(engine));
+        let settled = finish_background_jobs(engine).and_then(|()| mirror.drain(engine));
         let partner = &mut mirror.partner;
         if world.crashed() || partner.off() {
             return Ok(());
@@ -449,7 +449,7 @@ impl<'a> Story<'a> {
         settled?;
         partner.machine.world.release_all(LOG);
         let theirs = partner.engine()?;
-        let standby = settle(theirs);
+        let standby = finish_background_jobs(theirs);
         if partner.off() {
             return Ok(());
         }
@@ -473,7 +473,7 @@ impl<'a> Story<'a> {
             calls.sort();
             calls
         };
-        let clients = |engine: &Engine| engine.client_records().all();
+        let clients = |engine: &Engine| engine.client_records().list_records();
         if calls(engine) != calls(theirs) || clients(engine) != clients(theirs) {
             return Err("the calls or the clients differ".into());
         }
@@ -487,7 +487,7 @@ impl<'a> Story<'a> {
     fn waiting<T: Send>(
         &mut self,
         act: impl FnOnce(&Engine) -> Result<T, FsError> + Send,
-    ) -> Checked<Result<T, FsError>> {
+    ) -> CheckResult<Result<T, FsError>> {
         let world = Arc::clone(&self.machine.world);
         let engine = &self.running.engine;
         let mirror = self.mirror.get_mut();
@@ -516,11 +516,11 @@ impl<'a> Story<'a> {
     }
 
     /// Something happens to volumes as a whole.
-    fn volumes(&mut self) -> Checked {
+    fn volumes(&mut self) -> CheckResult {
         self.serial += 1;
         let choices = self.choices;
         let serial = self.serial;
-        let now = self.machine.now();
+        let now = self.machine.current_time();
         let names: Vec<String> = {
             let all = self.running.engine.volumes();
             let others = all.iter().filter(|vol| vol.name() != VOLUME);
@@ -601,7 +601,7 @@ impl<'a> Story<'a> {
     }
 
     /// The primary goes on without its standby.
-    fn lose_partner(&mut self, runner: &mut Runner) -> Checked {
+    fn lose_partner(&mut self, runner: &mut Runner) -> CheckResult {
         if !self.choices.chance(1, 4) {
             return Ok(());
         }
@@ -617,7 +617,7 @@ impl<'a> Story<'a> {
     }
 
     /// The end of a life: the primary is lost, or stops. Returns the machine that goes on.
-    fn end(&mut self, runner: &mut Runner) -> Checked<Machine> {
+    fn end(&mut self, runner: &mut Runner) -> CheckResult<Machine> {
         let choices = self.choices;
         self.mirror.get_mut().partner.arrivals.lose();
         if self.mirror.get_mut().stream.is_none() {
@@ -633,7 +633,7 @@ impl<'a> Story<'a> {
         // The last that clients were told.
         let durable = self.running.engine.durable().0;
         self.machine.world.crash();
-        let kept = |p: &&Place| p.promised.is_some_and(|lsn| lsn <= durable);
+        let kept = |p: &&StreamPoint| p.promised.is_some_and(|lsn| lsn <= durable);
         // A reply may wait for an older record, which says nothing of what was written without
         // stability since.
         let before = |lsn: u64| {
@@ -686,7 +686,7 @@ impl<'a> Story<'a> {
     }
 
     /// There is no standby any more: it is what its log says.
-    fn end_alone(&mut self, runner: &mut Runner) -> Checked<Machine> {
+    fn end_alone(&mut self, runner: &mut Runner) -> CheckResult<Machine> {
         let choices = self.choices;
         self.acknowledge(runner)?;
         self.machine.world.crash();

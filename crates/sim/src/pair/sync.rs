@@ -15,12 +15,12 @@ use weir_volume::{
     Round, Sequence, SetAttr, SetIds, Stability, StandbyError, StreamPosition, Volume, VolumeState,
 };
 
-use crate::histories::settle;
+use crate::histories::finish_background_jobs;
 use crate::machine::{Machine, Sizes};
 use crate::rand::Choices;
 
 use super::arrivals::{Arrivals, boxes};
-use super::{Checked, sizes, write_some};
+use super::{CheckResult, sizes, write_some};
 
 /// Bytes of the window: it is overrun now and then.
 const WINDOW: u32 = 512 << 10;
@@ -32,7 +32,7 @@ struct Side {
 }
 
 impl Side {
-    fn engine(&self) -> Checked<&Engine> {
+    fn engine(&self) -> CheckResult<&Engine> {
         self.engine.as_ref().ok_or("it is off".into())
     }
 
@@ -41,7 +41,7 @@ impl Side {
     }
 
     /// Its power fails, and comes back.
-    fn reboot(&mut self, choices: &Choices, standby: bool) -> Checked {
+    fn reboot(&mut self, choices: &Choices, standby: bool) -> CheckResult {
         self.machine.world.crash();
         self.engine = None;
         self.machine.set_standby(standby);
@@ -58,7 +58,7 @@ impl Side {
         }
     }
 
-    fn stop(&mut self) -> Checked {
+    fn stop(&mut self) -> CheckResult {
         let ended = self.engine()?.shutdown();
         ended.map_err(|e| format!("shutdown: {e}"))?;
         self.engine = None;
@@ -88,7 +88,7 @@ struct Story<'a> {
 ///
 /// # Errors
 /// What was wrong, with the last things that happened.
-pub fn story(seed: u64) -> Checked {
+pub fn story(seed: u64) -> CheckResult {
     let mut diary = Vec::new();
     let choices = Choices::new(seed);
     tell(&choices, &mut diary).map_err(|what| {
@@ -97,7 +97,7 @@ pub fn story(seed: u64) -> Checked {
     })
 }
 
-fn tell(choices: &Choices, diary: &mut Vec<String>) -> Checked {
+fn tell(choices: &Choices, diary: &mut Vec<String>) -> CheckResult {
     let machine = Machine::new(roomy(choices), choices)?;
     let blank = machine.blank_copy(roomy(choices), choices)?;
     let engine = Some(machine.start()?);
@@ -140,7 +140,7 @@ impl Story<'_> {
         self.diary.push(what);
     }
 
-    fn tell(&mut self) -> Checked {
+    fn tell(&mut self) -> CheckResult {
         self.begin_term()?;
         for life in 0..self.choices.between(1, 3) {
             self.note(format!("--- life {life}"));
@@ -171,7 +171,7 @@ impl Story<'_> {
     }
 
     /// The primary answers by itself from now on.
-    fn begin_term(&mut self) -> Checked {
+    fn begin_term(&mut self) -> CheckResult {
         let engine = self.primary.engine()?;
         let at = StreamPosition {
             term: self.term,
@@ -183,7 +183,7 @@ impl Story<'_> {
         durable.map_err(|e| format!("a term: {e}"))
     }
 
-    fn end_stream(&mut self) -> Checked {
+    fn end_stream(&mut self) -> CheckResult {
         self.arrivals.lose();
         self.stream = None;
         self.joined = false;
@@ -192,7 +192,7 @@ impl Story<'_> {
     }
 
     /// The primary's power has failed: it comes back and is the primary.
-    fn restart_primary(&mut self) -> Checked {
+    fn restart_primary(&mut self) -> CheckResult {
         self.note("the primary restarts".into());
         self.arrivals.lose();
         (self.round, self.stream, self.joined) = (None, None, false);
@@ -201,7 +201,7 @@ impl Story<'_> {
         self.begin_term()
     }
 
-    fn restart_copy(&mut self) -> Checked {
+    fn restart_copy(&mut self) -> CheckResult {
         self.arrivals.lose();
         self.copy.reboot(self.choices, true)?;
         let at = self.copy.engine()?.position();
@@ -210,7 +210,7 @@ impl Story<'_> {
             return Ok(());
         };
         let copy = self.copy.engine()?;
-        settle(copy)?;
+        finish_background_jobs(copy)?;
         let now = copy.state_hash().map_err(|e| e.to_string())?;
         match now == *known {
             true => Ok(()),
@@ -240,10 +240,10 @@ impl Story<'_> {
     }
 
     /// Something is changed at the primary; `whole`: perhaps volumes as a whole.
-    fn act(&mut self, whole: bool) -> Checked {
+    fn act(&mut self, whole: bool) -> CheckResult {
         self.serial += 1;
         let (choices, serial) = (self.choices, self.serial);
-        let now = self.primary.machine.now();
+        let now = self.primary.machine.current_time();
         let engine = self.primary.engine()?;
         let volumes = engine.volumes();
         let vol = choices.pick(&volumes);
@@ -273,7 +273,7 @@ impl Story<'_> {
     }
 
     /// Runs until replies wait for the copy and it has everything.
-    fn bring_up(&mut self) -> Checked {
+    fn bring_up(&mut self) -> CheckResult {
         for _ in 0..20_000 {
             self.fail();
             if self.choices.chance(1, 4) && !self.joined {
@@ -302,7 +302,7 @@ impl Story<'_> {
     }
 
     /// Applies one more entry. Returns true once the copy has joined and has everything.
-    fn step(&mut self) -> Checked<bool> {
+    fn step(&mut self) -> CheckResult<bool> {
         let at = self.copy.engine()?.position();
         if self.in_stream(at) {
             return self.stream_on(at);
@@ -328,7 +328,7 @@ impl Story<'_> {
     }
 
     /// A round that goes on where the copy is, or a new one.
-    fn find_round(&mut self, at: StreamPosition) -> Checked {
+    fn find_round(&mut self, at: StreamPosition) -> CheckResult {
         let choices = self.choices;
         let theirs = self.copy.engine()?.marks();
         if let Some(round) = &mut self.round {
@@ -393,7 +393,7 @@ impl Story<'_> {
         meta: &[u8],
         pages: &[Frame],
         mut ahead: Option<Ahead>,
-    ) -> Checked {
+    ) -> CheckResult {
         let engine = self.copy.engine()?;
         // As the product does: what needs nothing from the disk is applied at once.
         let mut put = || -> Result<_, StandbyError> {
@@ -432,7 +432,7 @@ impl Story<'_> {
     }
 
     /// The copy is at a place of the stream.
-    fn stream_on(&mut self, at: StreamPosition) -> Checked<bool> {
+    fn stream_on(&mut self, at: StreamPosition) -> CheckResult<bool> {
         let Some(stream) = self.stream.clone() else {
             return Err("no stream".into());
         };
@@ -463,7 +463,7 @@ impl Story<'_> {
     }
 
     /// Applies all entries that are left.
-    fn drain(&mut self) -> Checked {
+    fn drain(&mut self) -> CheckResult {
         for _ in 0..5_000 {
             match self.step() {
                 Ok(true) => return Ok(()),
@@ -475,12 +475,12 @@ impl Story<'_> {
         Err("the stream has no end".into())
     }
 
-    fn compare(&mut self) -> Checked {
+    fn compare(&mut self) -> CheckResult {
         let mut tries = 0;
         loop {
-            settle(self.primary.engine()?)?;
+            finish_background_jobs(self.primary.engine()?)?;
             self.drain()?;
-            match settle(self.copy.engine()?) {
+            match finish_background_jobs(self.copy.engine()?) {
                 Ok(()) => break,
                 Err(_) if self.copy.crashed() && tries < 8 => self.restart_copy()?,
                 Err(what) => return Err(what),
@@ -506,7 +506,7 @@ impl Story<'_> {
         if calls(ours) != calls(theirs) {
             return Err("the calls differ".into());
         }
-        if ours.client_records().all() != theirs.client_records().all() {
+        if ours.client_records().list_records() != theirs.client_records().list_records() {
             return Err("the clients differ".into());
         }
         let at = ours.position();
@@ -516,7 +516,7 @@ impl Story<'_> {
     }
 
     /// Changes while the two are in sync, with marks.
-    fn in_sync(&mut self) -> Checked {
+    fn in_sync(&mut self) -> CheckResult {
         for _ in 0..self.choices.below(30) {
             self.act(false)?;
             if self.choices.chance(1, 8) {
@@ -534,7 +534,7 @@ impl Story<'_> {
     }
 
     /// Loses one of the two machines, with the entries under way.
-    fn part(&mut self) -> Checked {
+    fn part(&mut self) -> CheckResult {
         let choices = self.choices;
         for _ in 0..choices.below(4) {
             self.act(false)?;
@@ -584,7 +584,7 @@ impl Story<'_> {
 impl Story<'_> {
     /// The primary's power fails while it makes a mark, of which the copy has got everything. It
     /// comes back as the primary.
-    fn fail_at_a_mark(&mut self) -> Checked {
+    fn fail_at_a_mark(&mut self) -> CheckResult {
         let world = Arc::clone(&self.primary.machine.world);
         world.crash_at(world.counts().events + self.choices.between(1, 15));
         let made = self.primary.engine()?.make_mark();

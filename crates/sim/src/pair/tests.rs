@@ -25,14 +25,14 @@ fn what_ends_with_its_last_pin_ends_at_the_standby() {
     let pin = vol.drive_blocking(&mut cx, |cx| vol.pin(cx, ino)).unwrap();
     let gone = vol.drive_blocking(&mut cx, |cx| vol.remove(cx, vol.root(), name));
     gone.unwrap();
-    settle(engine).unwrap();
+    finish_background_jobs(engine).unwrap();
     mirror.drain(engine).unwrap();
     mirror.partner.engine().unwrap().cp_now().unwrap();
     let there = Arc::clone(&mirror.partner.running.as_ref().unwrap().volume);
     let look = |cx: &mut EngineContext| there.getattr(cx, ino);
     assert!(there.drive_blocking(&mut cx, look).is_ok(), "it is open");
     drop(pin);
-    settle(engine).unwrap();
+    finish_background_jobs(engine).unwrap();
     mirror.drain(engine).unwrap();
     assert_eq!(
         there.drive_blocking(&mut cx, look).map(drop),
@@ -40,7 +40,7 @@ fn what_ends_with_its_last_pin_ends_at_the_standby() {
     );
     mirror.partner.machine.world.release_all(LOG);
     let standby = mirror.partner.engine().unwrap();
-    settle(standby).unwrap();
+    finish_background_jobs(standby).unwrap();
     assert_eq!(engine.state_hash(), standby.state_hash());
 }
 
@@ -82,11 +82,11 @@ fn what_many_threads_do_is_the_same_at_the_standby() {
         }
     });
     assert_eq!(failed, None);
-    settle(engine).unwrap();
+    finish_background_jobs(engine).unwrap();
     mirror.drain(engine).unwrap();
     mirror.partner.machine.world.release_all(LOG);
     let standby = mirror.partner.engine().unwrap();
-    settle(standby).unwrap();
+    finish_background_jobs(standby).unwrap();
     assert_eq!(engine.position(), standby.position());
     assert_eq!(engine.state_hash(), standby.state_hash());
 }
@@ -146,7 +146,7 @@ fn an_aggregate_with_a_destination_has_no_stream() {
     let running = machine.boot().unwrap();
     let engine = &running.engine;
     let rng = weir_base::SeededRng::new(3);
-    let make = |name: &str| engine.create_volume(name, (0, 0), 0o755, machine.now(), &rng);
+    let make = |name: &str| engine.create_volume(name, (0, 0), 0o755, machine.current_time(), &rng);
     make("copy").unwrap();
     engine.protect("copy").unwrap();
     let at = StreamPosition {

@@ -13,7 +13,7 @@ use crate::proto::credits::Window;
 use crate::proto::dialect::Dialect;
 use crate::proto::header::{Header, flag};
 use crate::proto::keys::Preauth;
-use crate::proto::negotiate::Negotiated;
+use crate::proto::negotiate::Negotiation;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -46,7 +46,7 @@ impl Slot {
 }
 
 /// Returns the service's part of `conn`.
-pub(crate) fn of(conn: &ConnInfo) -> &Rc<Connection> {
+pub(crate) fn get_or_create(conn: &ConnInfo) -> &Rc<Connection> {
     let (peer, local) = (conn.peer.ip(), conn.local.ip());
     let new = || Rc::new(Connection::new(conn.id, peer, local));
     conn.state.0.get_or_init(new)
@@ -61,7 +61,7 @@ pub struct Connection {
     /// The part that other cores reach.
     pub line: Arc<Line>,
     /// The outcome of NEGOTIATE.
-    pub negotiated: OnceCell<Negotiated>,
+    pub negotiated: OnceCell<Negotiation>,
     /// An SMB1 NEGOTIATE was answered, and one of SMB2 has to follow.
     pub began_as_smb1: Cell<bool>,
     /// The hash of the NEGOTIATE and its response.
@@ -214,7 +214,7 @@ impl Connection {
     /// CANCEL (§3.3.5.16): ends the wait of the request that it names, if there is one.
     pub(crate) fn cancel(&self, header: &Header) {
         self.line.cancel(|wait| {
-            if header.has(flag::ASYNC) {
+            if header.has_flag(flag::ASYNC) {
                 wait.id == header.async_id()
             } else {
                 wait.message == header.message
@@ -224,7 +224,7 @@ impl Connection {
 }
 
 /// The subject of a SESSION_SETUP.
-pub(crate) struct Asked {
+pub(crate) struct SetupSubject {
     /// The number of the session.
     pub id: u64,
     /// The session that it is to replace; 0: none.

@@ -45,12 +45,12 @@ pub struct Reply {
     /// The responses, if some of them promise something.
     parts: Vec<Part>,
     /// The compressed or encrypted message, which is sent instead.
-    packed: Option<Packed>,
-    done: Counted,
+    packed: Option<TransformedMessage>,
+    done: ChainOperations,
 }
 
 /// A message that is compressed, encrypted, or both, with its mark.
-struct Packed {
+struct TransformedMessage {
     bytes: Vec<u8>,
     /// The channel that it is encrypted for.
     to: Option<Rc<Channel>>,
@@ -59,12 +59,12 @@ struct Packed {
 /// Operations that the requests of a chain count as. A chain of one, the usual case, takes no
 /// memory for them.
 #[derive(Default)]
-pub(crate) struct Counted {
+pub(crate) struct ChainOperations {
     first: Option<Done>,
     more: Vec<Done>,
 }
 
-impl Counted {
+impl ChainOperations {
     pub fn add(&mut self, done: Done) {
         match self.first {
             None => self.first = Some(done),
@@ -129,7 +129,7 @@ impl Reply {
             payload,
             parts,
             packed: None,
-            done: Counted::default(),
+            done: ChainOperations::default(),
         };
         reply.finish(to, with);
         if !reply.parts.iter().any(|part| part.promises) {
@@ -148,7 +148,7 @@ impl Reply {
         let compressed = with.zip(payload);
         let compressed = compressed.and_then(|(with, data)| compress(&self.head, data, with));
         let Some(to) = to else {
-            self.packed = compressed.map(|bytes| Packed { bytes, to: None });
+            self.packed = compressed.map(|bytes| TransformedMessage { bytes, to: None });
             return;
         };
         let Some(sealing) = &to.sealing else {
@@ -165,14 +165,14 @@ impl Reply {
         bytes.put_zeroes(MARK);
         sealing.seal(&mut bytes, to.nonces.next(), to.id, plain);
         put_mark(&mut bytes, len - MARK);
-        self.packed = Some(Packed {
+        self.packed = Some(TransformedMessage {
             bytes,
             to: Some(to),
         });
     }
 
     /// Says what the requests count as.
-    pub(crate) fn count_as(&mut self, done: Counted) {
+    pub(crate) fn count_as(&mut self, done: ChainOperations) {
         self.done = done;
     }
 

@@ -5,7 +5,7 @@ use crate::open::deletions::Deletions;
 use crate::open::leases::{Leases, Mail};
 use crate::open::moves::Moves;
 use crate::open::notify::Watches;
-use crate::open::persistent::{Made, Persistents};
+use crate::open::persistent::{CreatedFiles, Persistents};
 use crate::open::session::{Open, Session};
 use crate::proto::dialect::Dialect;
 use crate::proto::negotiate::{Protection, Server};
@@ -65,7 +65,7 @@ pub struct SessionInfo {
 
 /// Cause of a session's end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum SessionEndCause {
     /// Reauthentication of its user failed. No open is kept.
     Over,
     /// Its connections are lost, its client has set up another session in its place, or has logged
@@ -105,7 +105,7 @@ pub struct Service {
     pub(crate) sessions: Mutex<HashMap<u64, Weak<Session>>>,
     pub(crate) next_open: AtomicU64,
     /// Files that CREATEs made before the start.
-    pub(crate) made: Made,
+    pub(crate) made: CreatedFiles,
     /// See [`crate::open::moves`].
     pub(crate) moves: RwLock<Moves>,
     /// Persistent opens whose time is over, each with the LSN that has to become durable before it
@@ -126,7 +126,7 @@ impl Service {
         config.rng.fill(&mut guid);
         let leases = Leases::new(&config.vfs, Persistents::new(config.records));
         let secret = config.vfs.derive_secret(b"smb creates");
-        let made = Made::new(secret, &config.done_calls, config.clock.monotonic());
+        let made = CreatedFiles::new(secret, &config.done_calls, config.clock.monotonic());
         let watches = Watches::new(&config.vfs);
         let news = Arc::new(News {
             deletions: Deletions::new(&config.vfs),
@@ -195,7 +195,7 @@ impl Service {
     }
 
     /// Ends a session on all its connections.
-    pub(crate) fn end(&self, session: &Session, how: How) {
+    pub(crate) fn end(&self, session: &Session, how: SessionEndCause) {
         self.sessions.lock().remove(&session.id);
         // Until they are kept.
         let moves = self.moves.read();
@@ -203,7 +203,7 @@ impl Service {
         let (vfs, leases, now) = (&self.vfs, &self.leases, self.clock.monotonic());
         for open in opens {
             let keep = || leases.durables.keep(&open, session, vfs, now);
-            let Some(gone) = (how == How::Lost).then(keep).flatten() else {
+            let Some(gone) = (how == SessionEndCause::Lost).then(keep).flatten() else {
                 open.end(vfs, leases);
                 continue;
             };
@@ -236,7 +236,7 @@ impl Service {
             found.and_then(Weak::upgrade)
         };
         if let Some(old) = replaced.filter(|old| old.user == session.user) {
-            self.end(&old, How::Lost);
+            self.end(&old, SessionEndCause::Lost);
         }
     }
 
@@ -305,7 +305,7 @@ impl Service {
         Server {
             guid: self.guid,
             protection: self.protection,
-            now: self.clock.now(),
+            now: self.clock.current_time(),
             salt,
         }
     }

@@ -4,11 +4,11 @@ use crate::conn::server::Service;
 use crate::open::waits::key;
 use std::sync::Arc;
 use weir_vfs::FileId;
-use weir_vfs::claims::{Lock, Verdict, Who};
+use weir_vfs::claims::{Lock, OwnerId, Verdict};
 use weir_vfs::signal::Signal;
 
 /// A request for a lock that waits. Dropped before its lock was taken over, it has none.
-pub(crate) struct Waiting {
+pub(crate) struct LockWait {
     service: Arc<Service>,
     file: FileId,
     want: Lock,
@@ -16,14 +16,14 @@ pub(crate) struct Waiting {
     taken: bool,
 }
 
-impl Waiting {
+impl LockWait {
     /// Asks the table for a lock, and waits for it if that is in order; what the table said.
-    pub fn ask(
+    pub fn request_lock(
         service: &Arc<Service>,
         file: FileId,
         want: Lock,
-        grant: &Who,
-    ) -> (Verdict, Option<Waiting>) {
+        grant: &OwnerId,
+    ) -> (Verdict, Option<LockWait>) {
         let waits = &service.leases.waits;
         let came = Arc::<Signal<bool>>::default();
         let key = key(&want);
@@ -40,7 +40,7 @@ impl Waiting {
             waits.waiting.lock().remove(&key);
             return (verdict, None);
         }
-        let waiting = Waiting {
+        let waiting = LockWait {
             service: Arc::clone(service),
             file,
             want,
@@ -51,7 +51,7 @@ impl Waiting {
     }
 
     /// Returns the signal that ends the wait.
-    pub fn over(&self) -> Arc<Signal<bool>> {
+    pub fn end_signal(&self) -> Arc<Signal<bool>> {
         Arc::clone(&self.came)
     }
 
@@ -67,7 +67,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for LockWait {
     fn drop(&mut self) {
         if self.taken {
             return;

@@ -3,7 +3,7 @@
 
 use crate::conn::connection::Connection;
 use crate::conn::operation;
-use crate::conn::reply::{self, Counted, Part};
+use crate::conn::reply::{self, ChainOperations, Part};
 use crate::conn::server::Service;
 use crate::context::step::Step;
 use crate::open::channel::{Channel, Security};
@@ -17,13 +17,13 @@ use crate::proto::status::Status;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_auth::wire::Malformed;
+use weir_auth::wire::DecodeError;
 use weir_base::{Lsn, Time};
 use weir_vfs::signal::Signal;
 use weir_vfs::stats::Done;
 use weir_vfs::volume::ReadOut;
 use weir_vfs::{
-    Admissions, Charged, Cost, Error, ExportTable, FileId, Flavour, OpContext, Protocol, Stop,
+    Admissions, ChargeProof, Cost, Error, ExportTable, FileId, Flavour, OpContext, Protocol, Stop,
     Transport,
 };
 
@@ -45,8 +45,8 @@ impl From<Error> for Failure {
     }
 }
 
-impl From<Malformed> for Failure {
-    fn from(malformed: Malformed) -> Failure {
+impl From<DecodeError> for Failure {
+    fn from(malformed: DecodeError) -> Failure {
         Failure::Status(malformed.into())
     }
 }
@@ -77,7 +77,7 @@ pub(crate) struct Chain {
     pub(crate) at: usize,
     /// State of the current request once it has begun: its header, with the ids taken from earlier
     /// requests, and its tree connect.
-    pub(crate) begun: Option<Begun>,
+    pub(crate) begun: Option<CurrentRequest>,
     pub out: Vec<u8>,
     pub(crate) parts: Vec<Part>,
     /// The last response's data.
@@ -99,7 +99,7 @@ pub(crate) struct Chain {
     /// Bytes that the operations of the request before that one have moved.
     pub(crate) moved: usize,
     /// Operations that the requests so far count as.
-    pub(crate) done: Counted,
+    pub(crate) done: ChainOperations,
     /// Progress of the current command.
     pub step: Step,
     /// Renames of directories before the CREATE that is run walked its path
@@ -110,7 +110,7 @@ pub(crate) struct Chain {
     /// The lease context of the response to a CREATE.
     pub lease: Option<Vec<u8>>,
     /// The CREATE with a CreateGuid that is run.
-    pub creating: Option<crate::context::step::Creating>,
+    pub creating: Option<crate::context::step::PendingCreate>,
     /// Signs the response to a SESSION_SETUP.
     pub signs: Option<Arc<Signer>>,
     /// The tree connect that the response names.
@@ -124,7 +124,7 @@ pub(crate) struct Chain {
     pub async_id: Option<u64>,
 }
 
-pub(crate) struct Begun {
+pub(crate) struct CurrentRequest {
     pub header: Header,
     /// The status with which it is refused instead of being run.
     pub(crate) refused: Option<Status>,
@@ -156,7 +156,7 @@ impl Chain {
             last: Status::SUCCESS,
             cx: OpContext::new(now, flow, arrived),
             moved: 0,
-            done: Counted::default(),
+            done: ChainOperations::default(),
             step: Step::Nothing,
             walked: 0,
             failed: None,
@@ -174,7 +174,7 @@ impl Chain {
     /// The operation that was run is over, and another of the same request follows, charged for
     /// itself.
     pub fn renew(&mut self, vfs: &weir_vfs::Vfs) {
-        self.cx.settle(&vfs.throttle);
+        self.cx.settle_charge(&vfs.throttle);
         self.moved += self.cx.moved();
         self.cx.renew();
     }
@@ -211,7 +211,7 @@ impl Chain {
     }
 
     /// The request that it stopped at, if that is the only one of its message.
-    pub fn stopped_at(&mut self) -> Option<&mut Begun> {
+    pub fn stopped_at(&mut self) -> Option<&mut CurrentRequest> {
         let alone = self.parts.is_empty() && self.async_id.is_none();
         let begun = self.begun.as_mut()?;
         (alone && begun.header.next == 0).then_some(begun)
@@ -260,7 +260,7 @@ impl<'a> Run<'a> {
     /// The open that a request names by both halves of its FileId.
     pub fn open(&mut self, halves: (u64, u64)) -> Result<Arc<Open>, Status> {
         let id = match halves {
-            SAME if self.header.has(flag::RELATED) => self.c.related_file()?,
+            SAME if self.header.has_flag(flag::RELATED) => self.c.related_file()?,
             (a, b) if a == b => a,
             _ => return Err(Status::FILE_CLOSED),
         };
@@ -285,7 +285,8 @@ impl<'a> Run<'a> {
         let Some(session) = &self.c.session else {
             return (Flavour::None, Transport::Clear);
         };
-        let signed = self.header.has(flag::SIGNED) || session.protection != Protection::Offered;
+        let signed =
+            self.header.has_flag(flag::SIGNED) || session.protection != Protection::Offered;
         session.security(signed, self.c.sealed.is_some())
     }
 
@@ -296,7 +297,7 @@ impl<'a> Run<'a> {
         file: FileId,
         access: Access<'r>,
         cost: C,
-    ) -> Result<(Operand<'r>, Charged<C>), Stop<Failure>>
+    ) -> Result<(Operand<'r>, ChargeProof<C>), Stop<Failure>>
     where
         'a: 'r,
     {

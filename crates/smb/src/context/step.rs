@@ -1,13 +1,13 @@
 //! Progress of commands, so that one that is resumed after a wait repeats nothing.
 
-use crate::conn::connection::{Asked, Setup};
-use crate::open::durable::{Made, Name};
+use crate::conn::connection::{Setup, SetupSubject};
+use crate::open::durable::{CreateState, Name};
 use crate::open::leases::Leases;
-use crate::open::session::{Base, Named, Open};
+use crate::open::session::{Base, Open, OpenName};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use weir_auth::spnego::Mechanism;
-use weir_auth::tickets::Accepted;
+use weir_auth::tickets::TicketOutcome;
 use weir_base::Lsn;
 use weir_vfs::claims::Range;
 use weir_vfs::volume::{Attr, ReadOut};
@@ -20,11 +20,11 @@ pub(crate) enum Step {
     #[default]
     Nothing,
     /// CREATE has made the file.
-    Made(Box<Found>),
+    Made(Box<ResolvedFile>),
     /// CREATE has opened the file, and has to truncate it.
     Opened(Arc<Open>),
     /// CREATE has an open in its final state.
-    Claimed(Claimed),
+    Claimed(ClaimedOpen),
     /// WRITE has written so many bytes.
     Written(usize),
     /// CLOSE has closed, and a name is to be removed. The attributes for the response.
@@ -38,19 +38,19 @@ pub(crate) enum Step {
     /// has waited for that.
     Disconnects(Option<Option<Lsn>>),
     /// LOCK is carried out and has to be recorded. Holds the ranges that it unlocks.
-    Locked(Freed),
+    Locked(UnlockedRanges),
     /// LOCK is recorded.
-    Recorded(Freed),
+    Recorded(UnlockedRanges),
     /// LOCK waits for another's lock.
-    Waits(Box<crate::context::lock_wait::Waiting>),
+    Waits(Box<crate::context::lock_wait::LockWait>),
     /// CHANGE_NOTIFY waits for a change.
-    Watches(Box<crate::open::notify::Asked>),
+    Watches(Box<crate::open::notify::NotifyWait>),
     /// CREATE has waited for the open that it takes over.
     Awaited,
     /// A rename is done.
     Done,
     /// A copy within the server is in progress.
-    Copying(Box<Copying>),
+    Copying(Box<CopyProgress>),
     /// SESSION_SETUP waits for a ticket to be accepted.
     Authenticates(Box<TicketWait>),
     /// A search for allocated ranges is in progress.
@@ -59,10 +59,10 @@ pub(crate) enum Step {
 
 /// The file that a CREATE has found or made.
 #[derive(Clone)]
-pub(crate) struct Found {
+pub(crate) struct ResolvedFile {
     pub file: FileRef,
     pub attr: Attr,
-    pub named: Named,
+    pub named: OpenName,
     /// True if the caller may remove the name; `None` if it has none that could be removed.
     pub removable: Option<bool>,
     pub made: bool,
@@ -72,14 +72,14 @@ pub(crate) struct Found {
 
 /// A CREATE that has its open, and what else its response says.
 #[derive(Clone)]
-pub(crate) struct Claimed {
+pub(crate) struct ClaimedOpen {
     pub(crate) open: Arc<Open>,
     pub(crate) attr: Box<Attr>,
 }
 
-impl Claimed {
-    pub(crate) fn new(open: Arc<Open>, attr: Attr) -> Claimed {
-        Claimed {
+impl ClaimedOpen {
+    pub(crate) fn new(open: Arc<Open>, attr: Attr) -> ClaimedOpen {
+        ClaimedOpen {
             open,
             attr: Box::new(attr),
         }
@@ -87,19 +87,19 @@ impl Claimed {
 }
 
 /// Ranges that a LOCK has unlocked. They are freed when this is dropped.
-pub(crate) struct Freed {
+pub(crate) struct UnlockedRanges {
     pub(crate) vfs: Arc<Vfs>,
     pub(crate) open: Arc<Open>,
     pub(crate) ranges: Vec<Range>,
 }
 
-impl Freed {
+impl UnlockedRanges {
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 }
 
-impl Drop for Freed {
+impl Drop for UnlockedRanges {
     fn drop(&mut self) {
         if let Some(file) = self.open.file() {
             for range in std::mem::take(&mut self.ranges) {
@@ -112,7 +112,7 @@ impl Drop for Freed {
 
 /// Progress of a server-side copy.
 #[derive(Default)]
-pub(crate) struct Copying {
+pub(crate) struct CopyProgress {
     /// Chunks that are done.
     pub(crate) chunks: usize,
     /// Bytes of the next chunk that are done.
@@ -136,15 +136,15 @@ pub(crate) struct Ranges {
 }
 
 /// A CREATE with a CreateGuid, while it is run.
-pub(crate) struct Creating {
+pub(crate) struct PendingCreate {
     pub(crate) leases: Arc<Leases>,
     pub(crate) name: Name,
 }
 
-impl Drop for Creating {
+impl Drop for PendingCreate {
     fn drop(&mut self) {
         let mut made = self.leases.durables.made.lock();
-        if let Some(Made::Pending) = made.get(&self.name) {
+        if let Some(CreateState::Pending) = made.get(&self.name) {
             made.remove(&self.name);
         }
     }
@@ -156,10 +156,10 @@ pub(crate) struct TicketWait {
     /// True if the client has to prove which mechanisms it offered.
     pub(crate) proves: bool,
     /// The request and the session that is being set up.
-    pub(crate) about: Option<(Asked, Setup)>,
+    pub(crate) about: Option<(SetupSubject, Setup)>,
     /// The client's integrity code over its mechanisms.
     pub(crate) code: Option<Vec<u8>>,
-    pub(crate) accepted: Arc<Mutex<Option<Accepted>>>,
+    pub(crate) accepted: Arc<Mutex<Option<TicketOutcome>>>,
 }
 
 impl TicketWait {

@@ -2,14 +2,14 @@
 //! uses and denies in the table of claims.
 
 use crate::context::run::Operand;
-use crate::context::step::Found;
+use crate::context::step::ResolvedFile;
 use crate::proto::mask;
 use weir_vfs::claims::Modes;
 use weir_vfs::volume::{FileKind, Guard};
 use weir_vfs::{FileRef, OpContext};
 
 /// Returns the access that the caller could be granted to a file, by its mode or its list.
-pub(crate) fn allowed(operand: &Operand<'_>, found: &Found) -> u32 {
+pub(crate) fn allowed(operand: &Operand<'_>, found: &ResolvedFile) -> u32 {
     let attr = &found.attr;
     let may = operand.permitted(attr);
     let directory = attr.kind == FileKind::Directory;
@@ -77,7 +77,7 @@ pub(crate) fn listed(
     cx: &mut OpContext,
     name: &[u8],
     exact: bool,
-) -> weir_vfs::OpResult<(weir_vfs::volume::Found, FileRef, Box<[u8]>)> {
+) -> weir_vfs::OpResult<(weir_vfs::volume::LookupOut, FileRef, Box<[u8]>)> {
     match exact {
         true => {
             let (found, file) = dir.listed(cx, name)?;

@@ -16,15 +16,15 @@
 //! streams.
 
 use crate::context::run::{Failure, Operand, Run};
-use crate::context::step::Found;
+use crate::context::step::ResolvedFile;
 use crate::info::access::{allowed, listed};
 use crate::info::dir::Entries;
 use crate::info::entry::Entry;
-use crate::open::session::{Access, File, Listing, Named, Open, Session};
+use crate::open::session::{Access, File, Listing, Open, OpenName, Session};
 use crate::proto::names;
-use weir_auth::wire::{Malformed, Put, Reader, utf16};
+use weir_auth::wire::{DecodeError, Put, Reader, utf16};
 use weir_vfs::volume::{Attr, DirEntry, FileKind, ReadDirLimit};
-use weir_vfs::{Charged, Error, FileId, FileRef, Looks, Reads, Stop};
+use weir_vfs::{ChargeProof, DataRead, Error, FileId, FileRef, MetadataRead, Stop};
 
 /// The name of the context.
 pub(crate) const TAG: &[u8; 4] = b"AAPL";
@@ -69,7 +69,7 @@ pub enum Form {
 
 impl Form {
     /// The form that a session has stored as this number; `Plain` for one that is none.
-    pub fn of(number: u8) -> Form {
+    pub fn from_number(number: u8) -> Form {
         match number {
             1 => Form::First,
             2 => Form::Second,
@@ -87,7 +87,7 @@ pub(crate) struct Query {
 
 impl Query {
     /// Decodes the data of the context; `None` for another command.
-    pub fn decode(data: &[u8]) -> Result<Option<Query>, Malformed> {
+    pub fn decode(data: &[u8]) -> Result<Option<Query>, DecodeError> {
         let mut r = Reader::new(data);
         let command = r.u32()?;
         if command != SERVER_QUERY {
@@ -211,7 +211,7 @@ impl Run<'_> {
         listing: &mut Listing,
         (form, out): (Form, &mut Vec<u8>),
     ) -> Result<(bool, bool), Stop<Failure>> {
-        let (dir, charged) = self.enter(session, file.id, Access::Open(open), Looks)?;
+        let (dir, charged) = self.enter(session, file.id, Access::Open(open), MetadataRead)?;
         let access_based = self.is_access_based(file.id);
         let here = dir.getattr(&mut self.c.cx)?;
         let mut entries = Entries::new(out, most, Entry::IdBoth, self.s.domains().known());
@@ -237,7 +237,7 @@ impl Run<'_> {
                     continue;
                 }
                 let dots = name == "." || name == "..";
-                let operand = dir.at(at);
+                let operand = dir.with_file(at);
                 let attr = match dots {
                     true => attr,
                     false => match operand.getattr(&mut self.c.cx) {
@@ -253,10 +253,10 @@ impl Run<'_> {
                     true => Streams::default(),
                     false => self.streams_of(session, &operand, &charged, may.read)?,
                 };
-                let found = Found {
+                let found = ResolvedFile {
                     file: at,
                     attr,
-                    named: Named::default(),
+                    named: OpenName::default(),
                     removable: (!dots).then(|| dir.removes(&here, &attr)),
                     made: false,
                     base: None,
@@ -288,7 +288,7 @@ impl Run<'_> {
         match listed(dir, &mut self.c.cx, &names::stored(wanted)?, file.posix) {
             Ok((found, at, stored)) => Ok(vec![Next {
                 cookie: listing.cookie,
-                name: file.shown(&stored),
+                name: file.to_client_name(&stored),
                 at: Some(at),
                 attr: Some(found.attr),
             }]),
@@ -301,7 +301,7 @@ impl Run<'_> {
     fn following(
         &mut self,
         dir: &Operand<'_>,
-        charged: &Charged<Looks>,
+        charged: &ChargeProof<MetadataRead>,
         (here, file): (&Attr, &File),
         cookie: u64,
         most: usize,
@@ -318,7 +318,7 @@ impl Run<'_> {
                 cookie: entry.cookie,
                 name: match dots {
                     true => String::from_utf8_lossy(entry.name).into_owned(),
-                    false => file.shown(entry.name),
+                    false => file.to_client_name(entry.name),
                 },
                 at: at.or(dots.then(|| dir.file())),
                 attr: entry.attr.or(dots.then_some(*here)),
@@ -335,7 +335,7 @@ impl Run<'_> {
         &mut self,
         session: &Session,
         operand: &Operand<'_>,
-        charged: &Charged<Looks>,
+        charged: &ChargeProof<MetadataRead>,
         may_read: bool,
     ) -> Result<Streams, Stop<Failure>> {
         let all = match operand.streams_on(&mut self.c.cx, charged) {
@@ -357,7 +357,7 @@ impl Run<'_> {
         };
         // The permissions of a stream are its file's.
         let access = Access::Made(&session.walker, &session.walker.who);
-        let (stream, read) = self.enter(session, id, access, Reads(FINDER.end))?;
+        let (stream, read) = self.enter(session, id, access, DataRead(FINDER.end))?;
         match stream.read(&mut self.c.cx, read, 0) {
             // Locked, or gone.
             Err(Stop::Failed(_)) => {}
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(answer(7, 0x3f), [1, 7, 0x14, 4, 8 << 32, weir]);
         assert_eq!(answer(0, 0x3f), [1, 0]);
         assert_eq!(ask(2, 7, 0x3f), Ok(None));
-        assert_eq!(Query::decode(&[1, 0, 0, 0, 0]), Err(Malformed));
+        assert_eq!(Query::decode(&[1, 0, 0, 0, 0]), Err(DecodeError));
         let forms = [0, 1, 0x10].map(|client| ask(1, 1, client).unwrap().unwrap().form());
         assert_eq!(forms, [Form::Plain, Form::First, Form::Second].map(Some));
         assert_eq!(ask(1, 6, 0x3f).unwrap().unwrap().form(), None);

@@ -3,7 +3,7 @@
 use crate::context::run::{CommandResult, Run};
 use crate::context::step::Step;
 use crate::open::feed::Got;
-use crate::open::notify::{TREE, Watch, Watching};
+use crate::open::notify::{OpenWatch, TREE, Watch};
 use crate::open::session::{Access, File, Open, Session};
 use crate::proto::dialect::MAX_TRANSFER;
 use crate::proto::mask;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use weir_auth::wire::{Put, Reader};
 use weir_vfs::claims::{Event as Claimed, Style};
 use weir_vfs::watch::Event;
-use weir_vfs::{AccessModel, Exempt, FileId, Looks, Stop, Suspend};
+use weir_vfs::{AccessModel, Exempt, FileId, MetadataRead, Stop, Suspend};
 
 impl Run<'_> {
     /// CHANGE_NOTIFY.
@@ -40,7 +40,10 @@ impl Run<'_> {
                 // It costs nothing, but it is of a directory that the session may use.
                 let _ = self.enter(&session, file.id, Access::Open(&open), Exempt)?;
                 let what = (bits, flags & TREE != 0);
-                let asked = match self.watch(file, what, len as usize)?.ask(len as usize) {
+                let asked = match self
+                    .watch(file, what, len as usize)?
+                    .request_changes(len as usize)
+                {
                     Ok(got) => return self.put_changes(got),
                     Err(asked) => asked,
                 };
@@ -67,14 +70,14 @@ impl Run<'_> {
     fn watch(&self, file: &File, what: (u32, bool), len: usize) -> Result<Arc<Watch>, Status> {
         let mut watching = file.watch.lock();
         match &*watching {
-            Watching::By(watch) => return Ok(Arc::clone(watch)),
-            Watching::Over => return Err(Status::FILE_CLOSED),
-            Watching::Nothing => {}
+            OpenWatch::By(watch) => return Ok(Arc::clone(watch)),
+            OpenWatch::Over => return Err(Status::FILE_CLOSED),
+            OpenWatch::Nothing => {}
         }
         let begin = || self.s.watches.begin(file.id, what, len);
         let new = self.s.with_room(self.conn.peer, begin, Option::is_none);
         let new = new.ok_or(Status::INSUFFICIENT_RESOURCES)?;
-        *watching = Watching::By(Arc::clone(&new));
+        *watching = OpenWatch::By(Arc::clone(&new));
         Ok(new)
     }
 
@@ -123,7 +126,7 @@ impl Run<'_> {
         if !watched {
             return;
         }
-        let entered = self.enter(session, file.id, Access::Open(open), Looks);
+        let entered = self.enter(session, file.id, Access::Open(open), MetadataRead);
         if let Ok((operand, _)) = entered {
             let what = (file.id.ino, file.directory());
             operand.report(dir, &named.name, what, Event::Modified(bits));

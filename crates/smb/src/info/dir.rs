@@ -12,10 +12,10 @@ use crate::proto::status::Status;
 use crate::proto::{mask, names};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_auth::domains::Known;
+use weir_auth::domains::SidMap;
 use weir_auth::wire::{Put, Reader, from_utf16, part};
 use weir_vfs::volume::{Attr, DirEntry, ReadDirLimit};
-use weir_vfs::{Charged, Error, FileId, FileRef, Looks, OpContext, OpResult, Stop};
+use weir_vfs::{ChargeProof, Error, FileId, FileRef, MetadataRead, OpContext, OpResult, Stop};
 
 /// Entries of one look into the directory, and bytes of their names.
 const ENTRIES: usize = 1024;
@@ -33,12 +33,12 @@ pub(crate) struct Entries<'o> {
     most: usize,
     last: Option<usize>,
     class: Entry,
-    known: Arc<Known>,
+    known: Arc<SidMap>,
 }
 
 impl<'o> Entries<'o> {
     /// Begins a list of entries of `most` bytes at most behind the contents of `out`.
-    pub fn new(out: &'o mut Vec<u8>, most: usize, class: Entry, known: Arc<Known>) -> Entries<'o> {
+    pub fn new(out: &'o mut Vec<u8>, most: usize, class: Entry, known: Arc<SidMap>) -> Entries<'o> {
         Entries {
             start: out.len(),
             out,
@@ -88,7 +88,7 @@ fn put_head(out: &mut Vec<u8>) {
 fn readable(
     dir: &Operand<'_>,
     cx: &mut OpContext,
-    charged: &Charged<Looks>,
+    charged: &ChargeProof<MetadataRead>,
     cookie: u64,
     limit: ReadDirLimit,
 ) -> OpResult<Vec<u64>> {
@@ -114,7 +114,7 @@ fn readable(
 impl Run<'_> {
     /// Returns true if listings of a volume's share leave out files that the user may not read.
     pub(crate) fn is_access_based(&self, file: FileId) -> bool {
-        shares::of(self.table, file.volume).is_some_and(|share| share.access_based)
+        shares::find_by_volume(self.table, file.volume).is_some_and(|share| share.access_based)
     }
 
     /// QUERY_DIRECTORY.
@@ -138,7 +138,7 @@ impl Run<'_> {
             return Err(Status::INVALID_PARAMETER.into());
         }
         self.charged(most as usize)?;
-        let class = Entry::of(class)
+        let class = Entry::from_class(class)
             .filter(|class| *class != Entry::Posix || session.negotiated.offer.posix)
             .ok_or(Status::INVALID_INFO_CLASS)?;
         if !open.may(mask::READ_DATA) {
@@ -162,7 +162,7 @@ impl Run<'_> {
             });
         let wanted = wanted.clone();
         if let form @ (Form::First | Form::Second) =
-            Form::of(session.listings.load(Ordering::Relaxed))
+            Form::from_number(session.listings.load(Ordering::Relaxed))
             && class == Entry::IdBoth
         {
             let single = flags & SINGLE != 0;
@@ -180,7 +180,7 @@ impl Run<'_> {
             self.c.out.put(&out);
             return self.listed(file, listing, body, (any, full));
         }
-        let (dir, charged) = self.enter(&session, file.id, Access::Open(&open), Looks)?;
+        let (dir, charged) = self.enter(&session, file.id, Access::Open(&open), MetadataRead)?;
         let access_based = self.is_access_based(file.id);
         let body = self.c.out.len();
         put_head(&mut self.c.out);
@@ -195,7 +195,7 @@ impl Run<'_> {
                 match listed(&dir, cx, &names::stored(&wanted)?, file.posix) {
                     Ok((found, _, _)) if access_based && !dir.permitted(&found.attr).read => {}
                     Ok((found, _, stored)) => {
-                        full = !entries.add(&file.shown(&stored), &found.attr, None);
+                        full = !entries.add(&file.to_client_name(&stored), &found.attr, None);
                     }
                     Err(Stop::Failed(Error::NotFound)) => {}
                     Err(why) => return Err(why.into()),
@@ -225,7 +225,7 @@ impl Run<'_> {
                                 String::from_utf8_lossy(entry.name).into_owned(),
                                 attr.unwrap_or(here),
                             ),
-                            (name, Some(attr)) => (file.shown(name), attr),
+                            (name, Some(attr)) => (file.to_client_name(name), attr),
                             // It is gone, or cannot be read.
                             (_, None) => {
                                 cookie = entry.cookie;

@@ -5,9 +5,9 @@ use crate::context::run::{Failure, Operand, Run};
 use crate::open::session::{Access, File, Open, Session};
 use crate::proto::mask;
 use crate::proto::status::Status;
-use weir_auth::wire::{Malformed, Put, Reader};
+use weir_auth::wire::{DecodeError, Put, Reader};
 use weir_vfs::volume::{Done, SetHow};
-use weir_vfs::{Changes, Charged, Error, Looks, Stop};
+use weir_vfs::{ChargeProof, Error, MetadataRead, MetadataWrite, Stop};
 
 /// Attributes that one request sets at most.
 const MOST: usize = 1024;
@@ -22,7 +22,7 @@ pub(crate) struct Ea {
 }
 
 /// The name and the value of an attribute that is there.
-type Stored = (Vec<u8>, Vec<u8>);
+type ExtendedAttribute = (Vec<u8>, Vec<u8>);
 
 /// Reads a list of FILE_FULL_EA_INFORMATION.
 ///
@@ -54,7 +54,7 @@ pub(crate) fn decode(mut rest: &[u8]) -> Result<Vec<Ea>, Status> {
         match next {
             0 => break,
             next if next % 4 != 0 => return Err(Status::EA_LIST_INCONSISTENT),
-            next => rest = rest.get(next..).ok_or(Malformed)?,
+            next => rest = rest.get(next..).ok_or(DecodeError)?,
         }
     }
     Ok(all)
@@ -70,14 +70,14 @@ fn names(mut rest: &[u8]) -> Result<Vec<Vec<u8>>, Status> {
         all.push(r.bytes(len)?.to_vec());
         match next {
             0 => break,
-            next => rest = rest.get(next..).ok_or(Malformed)?,
+            next => rest = rest.get(next..).ok_or(DecodeError)?,
         }
     }
     Ok(all)
 }
 
 /// Bytes of a file's attributes as FileEaInformation counts them; 0 if there are none.
-pub(crate) fn size(all: &[Stored]) -> u32 {
+pub(crate) fn size(all: &[ExtendedAttribute]) -> u32 {
     let each = all.iter().map(|(name, value)| 5 + name.len() + value.len());
     match all.is_empty() {
         true => 0,
@@ -92,12 +92,12 @@ impl Run<'_> {
         session: &Session,
         open: &Open,
         file: &File,
-    ) -> Result<Vec<Stored>, Stop<Failure>> {
+    ) -> Result<Vec<ExtendedAttribute>, Stop<Failure>> {
         let mut all = Vec::new();
         let access = Access::Made(&open.owner, &open.key);
-        let (operand, charged) = self.enter(session, file.main().id, access, Looks)?;
+        let (operand, charged) = self.enter(session, file.main().id, access, MetadataRead)?;
         for name in operand.xattrs(&mut self.c.cx, charged)? {
-            let (operand, charged) = self.enter(session, file.main().id, access, Looks)?;
+            let (operand, charged) = self.enter(session, file.main().id, access, MetadataRead)?;
             let value = match operand.xattr(&mut self.c.cx, charged, &name) {
                 // Removed meanwhile.
                 Err(Stop::Failed(Error::NotFound)) => continue,
@@ -124,7 +124,7 @@ impl Run<'_> {
         }
         let there = self.eas(session, open, file)?;
         let wanted = names(wanted)?;
-        let all: Vec<Stored> = match wanted.is_empty() {
+        let all: Vec<ExtendedAttribute> = match wanted.is_empty() {
             true if there.is_empty() => return Err(Status::NO_EAS_ON_FILE.into()),
             true => there,
             // An attribute that does not exist has an empty value.
@@ -174,10 +174,10 @@ impl Run<'_> {
         }
         let list = decode(list)?;
         let access = Access::Made(&open.owner, &open.key);
-        let (operand, charged) = self.enter(session, file.main().id, access, Looks)?;
+        let (operand, charged) = self.enter(session, file.main().id, access, MetadataRead)?;
         let there = operand.xattrs(&mut self.c.cx, charged)?;
         for ea in &list {
-            let (operand, charged) = self.enter(session, file.main().id, access, Changes)?;
+            let (operand, charged) = self.enter(session, file.main().id, access, MetadataWrite)?;
             self.set_ea(&operand, charged, &there, ea)?;
         }
         Ok(())
@@ -187,7 +187,7 @@ impl Run<'_> {
     pub(crate) fn set_ea(
         &mut self,
         operand: &Operand<'_>,
-        charged: Charged<Changes>,
+        charged: ChargeProof<MetadataWrite>,
         there: &[Vec<u8>],
         ea: &Ea,
     ) -> Result<(), Stop<Failure>> {

@@ -1,10 +1,10 @@
 //! Encoding of information about files (MS-FSCC §2.4) and file systems (§2.5).
 
-use crate::info::shown::Shown;
+use crate::info::shown::NetworkOpenInfo;
 use crate::open::session::{File, Open};
 use crate::proto::status::Status;
 use std::sync::atomic::Ordering;
-use weir_auth::domains::Known;
+use weir_auth::domains::SidMap;
 use weir_auth::wire::{Put, filetime};
 use weir_base::BLOCK_SIZE;
 use weir_vfs::volume::{Attr, DIRECTORY_LINK, FileKind, QuotaState, StatFs};
@@ -98,14 +98,14 @@ pub mod class {
 }
 
 fn put_basic(out: &mut Vec<u8>, attr: &Attr) {
-    let shown = Shown::of(attr);
+    let shown = NetworkOpenInfo::from_attr(attr);
     shown.times.iter().for_each(|time| out.put_u64(*time));
     out.put_u32(shown.attributes);
     out.put_u32(0);
 }
 
 fn put_standard(out: &mut Vec<u8>, attr: &Attr, deleting: bool) {
-    let shown = Shown::of(attr);
+    let shown = NetworkOpenInfo::from_attr(attr);
     out.put_u64(shown.allocated);
     out.put_u64(shown.size);
     // A file that is to be deleted has a link less (MS-FSA §2.1.5.12.27).
@@ -130,7 +130,7 @@ fn put_name(out: &mut Vec<u8>, path: &str, root: &str) {
 
 /// Writes what POSIX extensions say of a file beside what SMB does: links, the kind of reparse
 /// point, mode, owner and group (POSIX-SMB2 §2.2.14.2.16).
-pub fn put_posix(out: &mut Vec<u8>, attr: &Attr, known: &Known) {
+pub fn put_posix(out: &mut Vec<u8>, attr: &Attr, known: &SidMap) {
     // Its kind is in the attributes, and is said here only where those have none: then above the
     // permissions. Linux before 6.13 takes for permissions all that is here.
     let kind: u32 = match attr.kind {
@@ -148,8 +148,8 @@ pub fn put_posix(out: &mut Vec<u8>, attr: &Attr, known: &Known) {
 }
 
 /// FilePosixInformation (POSIX-FSCC §2.3.1.1), in an entry up to the name.
-fn put_all_posix(out: &mut Vec<u8>, attr: &Attr, known: &Known) {
-    let shown = Shown::of(attr);
+fn put_all_posix(out: &mut Vec<u8>, attr: &Attr, known: &SidMap) {
+    let shown = NetworkOpenInfo::from_attr(attr);
     shown.times.iter().for_each(|time| out.put_u64(*time));
     out.put_u64(shown.size);
     out.put_u64(shown.allocated);
@@ -172,7 +172,7 @@ pub fn put_file(
     (open, file): (&Open, &File),
     attr: &Attr,
     (deleting, eas): (bool, u32),
-    known: &Known,
+    known: &SidMap,
 ) -> Result<(), Status> {
     let path = || file.named.lock().path.clone();
     match class {
@@ -203,7 +203,7 @@ pub fn put_file(
             out.put_u64(0);
         }
         class::NETWORK_OPEN => {
-            Shown::of(attr).put(out);
+            NetworkOpenInfo::from_attr(attr).put(out);
             out.put_u32(0);
         }
         class::ATTRIBUTE_TAG => {
@@ -413,7 +413,7 @@ pub enum Entry {
 
 impl Entry {
     /// The class of this number.
-    pub fn of(class: u8) -> Option<Entry> {
+    pub fn from_class(class: u8) -> Option<Entry> {
         Some(match class {
             1 => Entry::Directory,
             2 => Entry::Full,
@@ -427,14 +427,14 @@ impl Entry {
     }
 
     /// Writes an entry; the distance to the next is 0. `known`: the domains.
-    pub fn put(self, out: &mut Vec<u8>, name: &str, attr: &Attr, known: &Known) {
+    pub fn put(self, out: &mut Vec<u8>, name: &str, attr: &Attr, known: &SidMap) {
         let units = 2 * name.encode_utf16().count() as u32;
         out.put_u32(0);
         out.put_u32(0);
         if self == Entry::Posix {
             put_all_posix(out, attr, known);
         } else if self != Entry::Names {
-            let shown = Shown::of(attr);
+            let shown = NetworkOpenInfo::from_attr(attr);
             shown.times.iter().for_each(|time| out.put_u64(*time));
             out.put_u64(shown.size);
             out.put_u64(shown.allocated);

@@ -10,7 +10,7 @@ use crate::open::session::{Access, File, Open, Session};
 use crate::proto::status::Status;
 use weir_auth::wire::{Put, from_filetime};
 use weir_base::Time;
-use weir_vfs::{Looks, Stop};
+use weir_vfs::{MetadataRead, Stop};
 
 /// FSCTL_SRV_ENUMERATE_SNAPSHOTS.
 pub(crate) const ENUMERATE: u32 = 0x0014_4064;
@@ -87,7 +87,7 @@ impl Run<'_> {
         if most < 16 {
             return Err(Status::INVALID_PARAMETER.into());
         }
-        let (operand, _) = self.enter(session, file.id, Access::Open(open), Looks)?;
+        let (operand, _) = self.enter(session, file.id, Access::Open(open), MetadataRead)?;
         let mut seconds: Vec<i64> = operand.snapshots().iter().map(|(at, _)| at.secs).collect();
         seconds.sort_unstable_by(|a, b| b.cmp(a));
         seconds.dedup();

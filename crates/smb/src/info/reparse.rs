@@ -13,14 +13,15 @@
 //! (FSCTL_DELETE_REPARSE_POINT) restores the empty file or directory. A reparse point with the tag
 //! NFS, whose path has the form of NFS, makes the same link, which is shown with the tag SYMLINK.
 //!
-//! A target is shown with backslashes, and its names as names of files are ([`names::shown`]). A
-//! target that begins with `/` is an absolute path of NFS clients. It is shown without the flag for
-//! relative targets, and means nothing to Windows. Setting a target as it is shown makes the same
-//! link, so copies of links are exact. A relative target that begins with `\` starts at the share's
-//! root. File systems have no such target, so it becomes a path from the link's directory. Absolute
-//! targets of Windows (`\??\C:\…`, `\??\UNC\…`) are refused: the server does not know which of them
-//! are in this share, and NFS clients could not use any other. A target has 4,095 bytes at most,
-//! and each is at most one unit of UTF-16, so that both copies fit in a message many times over.
+//! A target is shown with backslashes, and its names as names of files are
+//! ([`names::to_client_name`]). A target that begins with `/` is an absolute path of NFS clients.
+//! It is shown without the flag for relative targets, and means nothing to Windows. Setting a
+//! target as it is shown makes the same link, so copies of links are exact. A relative target that
+//! begins with `\` starts at the share's root. File systems have no such target, so it becomes a
+//! path from the link's directory. Absolute targets of Windows (`\??\C:\…`, `\??\UNC\…`) are
+//! refused: the server does not know which of them are in this share, and NFS clients could not use
+//! any other. A target has 4,095 bytes at most, and each is at most one unit of UTF-16, so that
+//! both copies fit in a message many times over.
 
 use crate::context::run::{Failure, Run};
 use crate::info::entry::{TAG_NFS, TAG_SYMLINK};
@@ -33,7 +34,7 @@ use std::sync::atomic::Ordering;
 use weir_auth::wire::{Put, Reader, from_utf16};
 use weir_base::limits::MAX_SYMLINK;
 use weir_vfs::volume::{Attr, FileKind};
-use weir_vfs::{Changes, Error, FileId, FileRef, Looks, Namespace, Stop};
+use weir_vfs::{Error, FileId, FileRef, MetadataRead, MetadataWrite, Namespace, Stop};
 
 /// "SYML" (MS-SMB2 §2.2.2.2.1).
 const ERROR_TAG: u32 = 0x4c4d_5953;
@@ -56,10 +57,10 @@ pub(crate) fn is_link(attr: &Attr) -> bool {
 }
 
 /// Returns the target in bytes of UTF-16, and its flags.
-fn shown(target: &[u8]) -> (Vec<u8>, u32) {
+fn encode_target(target: &[u8]) -> (Vec<u8>, u32) {
     let all: Vec<String> = target
         .split(|byte| *byte == b'/')
-        .map(names::shown)
+        .map(names::to_client_name)
         .collect();
     let mut out = Vec::new();
     out.put_utf16(&all.join("\\"));
@@ -118,7 +119,7 @@ fn wanted(input: &[u8], depth: usize) -> Result<(u32, Vec<u8>), Status> {
 }
 
 /// The target in the data of the tag SYMLINK (MS-FSCC §2.1.2.4), the other way round than
-/// [`shown`]. The name to be printed is nobody's business, but has to be one.
+/// [`encode_target`]. The name to be printed is nobody's business, but has to be one.
 fn symlink(data: &[u8], depth: usize) -> Result<Vec<u8>, Status> {
     let bad = Status::IO_REPARSE_DATA_INVALID;
     let mut r = Reader::new(data);
@@ -193,7 +194,7 @@ fn length(name: &[u8]) -> Option<u16> {
 
 /// REPARSE_DATA_BUFFER of a link.
 fn buffer(target: &[u8]) -> Option<Vec<u8>> {
-    let (name, flags) = shown(target);
+    let (name, flags) = encode_target(target);
     let mut out = Vec::new();
     out.put_u32(TAG_SYMLINK);
     out.put_u16(length(&name)?);
@@ -204,7 +205,7 @@ fn buffer(target: &[u8]) -> Option<Vec<u8>> {
 
 /// The Symbolic Link Error Response; `unparsed`: bytes of the path behind the link.
 fn stopped(target: &[u8], unparsed: usize) -> Option<Vec<u8>> {
-    let (name, flags) = shown(target);
+    let (name, flags) = encode_target(target);
     let mut out = Vec::new();
     out.put_u32(0);
     out.put_u32(ERROR_TAG);
@@ -285,8 +286,8 @@ impl Run<'_> {
         link: FileRef,
     ) -> Result<Vec<u8>, Stop<Failure>> {
         let access = Access::Permissions(&session.walker);
-        let (operand, charged) = self.enter(session, root, access, Looks)?;
-        let (target, _) = operand.at(link).readlink(&mut self.c.cx, charged)?;
+        let (operand, charged) = self.enter(session, root, access, MetadataRead)?;
+        let (target, _) = operand.with_file(link).readlink(&mut self.c.cx, charged)?;
         Ok(target)
     }
 
@@ -297,7 +298,7 @@ impl Run<'_> {
         open: &Arc<Open>,
         file: &File,
     ) -> Result<Vec<u8>, Stop<Failure>> {
-        let (operand, charged) = self.enter(session, file.id, Access::Open(open), Looks)?;
+        let (operand, charged) = self.enter(session, file.id, Access::Open(open), MetadataRead)?;
         let attr = operand.getattr(&mut self.c.cx)?;
         if !is_link(&attr) || file.base.is_some() {
             return Err(Status::NOT_A_REPARSE_POINT.into());
@@ -352,7 +353,7 @@ impl Run<'_> {
         open: &Open,
         file: &File,
     ) -> Result<bool, Stop<Failure>> {
-        let (operand, _) = self.enter(session, file.id, Access::Open(open), Looks)?;
+        let (operand, _) = self.enter(session, file.id, Access::Open(open), MetadataRead)?;
         Ok(is_link(&operand.getattr(&mut self.c.cx)?))
     }
 
@@ -372,8 +373,8 @@ impl Run<'_> {
             ino: dir,
             ..file.id
         };
-        let (dir, charged) = self.enter(session, dir, Access::Open(open), Changes)?;
-        let here = dir.at(dir.near(file.id.ino));
+        let (dir, charged) = self.enter(session, dir, Access::Open(open), MetadataWrite)?;
+        let here = dir.with_file(dir.near(file.id.ino));
         let place = (&dir, &*named.name);
         let done = match here.convert(&mut self.c.cx, charged, place, target) {
             // It has content, streams or several names, or is neither file nor directory.

@@ -10,7 +10,7 @@ use weir_base::Ino;
 use weir_vfs::volume::{Attr, FileKind};
 
 /// Attributes of a file in responses.
-pub(crate) struct Shown {
+pub(crate) struct NetworkOpenInfo {
     /// Creation, last access, last write, change.
     pub times: [u64; 4],
     pub allocated: u64,
@@ -18,11 +18,11 @@ pub(crate) struct Shown {
     pub attributes: u32,
 }
 
-impl Shown {
-    pub fn of(attr: &Attr) -> Shown {
+impl NetworkOpenInfo {
+    pub fn from_attr(attr: &Attr) -> NetworkOpenInfo {
         let times = [attr.btime, attr.atime, attr.mtime, attr.ctime];
         let directory = attr.kind == FileKind::Directory;
-        Shown {
+        NetworkOpenInfo {
             times: times.map(filetime),
             allocated: if directory { 0 } else { entry::allocated(attr) },
             size: if directory { 0 } else { attr.size },
@@ -41,7 +41,7 @@ impl Shown {
 
 /// Contexts of a response to CREATE.
 #[derive(Default)]
-pub(crate) struct Said<'a> {
+pub(crate) struct ResponseContexts<'a> {
     /// Access that the caller could be granted (MxAc).
     pub maximal: Option<u32>,
     /// The file's number, and its volume's (QFid).
@@ -59,8 +59,8 @@ pub(crate) fn put_response(
     out: &mut Vec<u8>,
     open: &Open,
     action: u32,
-    shown: &Shown,
-    said: &Said<'_>,
+    shown: &NetworkOpenInfo,
+    said: &ResponseContexts<'_>,
 ) {
     out.put_u16(89);
     out.put_u8(match &open.hold {

@@ -3,8 +3,8 @@
 
 use crate::proto::header::{HEADER, PROTOCOL, command, flag};
 use std::sync::Arc;
-use weir_auth::wire::{Malformed, Put, Reader};
-use weir_vfs::claims::{Caching, Client, Owner, Who};
+use weir_auth::wire::{DecodeError, Put, Reader};
+use weir_vfs::claims::{CacheRights, Client, Owner, OwnerId};
 
 /// Oplock levels (§2.2.13).
 pub mod level {
@@ -31,19 +31,19 @@ const FIRST_LEN: usize = 32;
 const SECOND_LEN: usize = 52;
 
 /// The bits of a lease on the wire: R 1, H 2, W 4 (§2.2.13.2.8).
-pub fn to_wire(caching: Caching) -> u32 {
-    u32::from(caching.any(Caching::READ))
-        | u32::from(caching.any(Caching::HANDLE)) << 1
-        | u32::from(caching.any(Caching::WRITE)) << 2
+pub fn to_wire(caching: CacheRights) -> u32 {
+    u32::from(caching.any(CacheRights::READ))
+        | u32::from(caching.any(CacheRights::HANDLE)) << 1
+        | u32::from(caching.any(CacheRights::WRITE)) << 2
 }
 
 /// Decodes the LeaseState bits of a lease.
-pub fn from_wire(bits: u32) -> Caching {
-    let mut out = Caching::NONE;
+pub fn from_wire(bits: u32) -> CacheRights {
+    let mut out = CacheRights::NONE;
     for (bit, caching) in [
-        (1, Caching::READ),
-        (2, Caching::HANDLE),
-        (4, Caching::WRITE),
+        (1, CacheRights::READ),
+        (2, CacheRights::HANDLE),
+        (4, CacheRights::WRITE),
     ] {
         if bits & bit != 0 {
             out = out | caching;
@@ -53,43 +53,43 @@ pub fn from_wire(bits: u32) -> Caching {
 }
 
 /// Returns the caching rights of an oplock level.
-pub fn of_level(level: u8) -> Caching {
+pub fn of_level(level: u8) -> CacheRights {
     match level {
-        level::II => Caching::READ,
-        level::EXCLUSIVE => Caching::READ | Caching::WRITE,
-        level::BATCH => Caching::ALL,
-        _ => Caching::NONE,
+        level::II => CacheRights::READ,
+        level::EXCLUSIVE => CacheRights::READ | CacheRights::WRITE,
+        level::BATCH => CacheRights::ALL,
+        _ => CacheRights::NONE,
     }
 }
 
 /// Returns the oplock level for a set of caching rights. A set that no level matches is rounded
 /// down to the next level.
-pub fn level_of(caching: Caching) -> u8 {
+pub fn level_of(caching: CacheRights) -> u8 {
     match caching {
-        c if c == Caching::ALL => level::BATCH,
-        c if c == Caching::READ | Caching::WRITE => level::EXCLUSIVE,
-        c if c.any(Caching::READ) => level::II,
+        c if c == CacheRights::ALL => level::BATCH,
+        c if c == CacheRights::READ | CacheRights::WRITE => level::EXCLUSIVE,
+        c if c.any(CacheRights::READ) => level::II,
         _ => level::NONE,
     }
 }
 
 /// A lease that is asked for (§2.2.13.2.8, §2.2.13.2.10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct LeaseRequest {
     /// The key.
     pub key: [u8; 16],
     /// The caching rights that the client asks for.
-    pub caching: Caching,
+    pub caching: CacheRights,
     /// Version 2 only: the key of the lease on the directory, if the client has one, and the epoch.
     pub second: Option<(Option<[u8; 16]>, u16)>,
 }
 
-impl Wanted {
+impl LeaseRequest {
     /// Decodes the data of the create context, whose length says its version.
     ///
     /// # Errors
     /// Neither version has this length.
-    pub fn decode(data: &[u8]) -> Result<Wanted, Malformed> {
+    pub fn decode(data: &[u8]) -> Result<LeaseRequest, DecodeError> {
         let mut r = Reader::new(data);
         let (key, bits, flags) = (r.array()?, r.u32()?, r.u32()?);
         r.u64()?;
@@ -99,14 +99,14 @@ impl Wanted {
                 let parent = Some(r.array()?).filter(|_| flags & PARENT_KEY_SET != 0);
                 Some((parent, r.u16()?))
             }
-            _ => return Err(Malformed),
+            _ => return Err(DecodeError),
         };
         // Without R there is no lease, and no other bit exists.
         let caching = match bits & 1 != 0 && bits < 8 {
             true => from_wire(bits),
-            false => Caching::NONE,
+            false => CacheRights::NONE,
         };
-        Ok(Wanted {
+        Ok(LeaseRequest {
             key,
             caching,
             second,
@@ -115,9 +115,9 @@ impl Wanted {
 
     /// Returns the lease as a directory can have it: version 2, without W. `None` for version 1.
     #[must_use]
-    pub fn of_directory(self) -> Option<Wanted> {
-        let caching = self.caching & !Caching::WRITE;
-        self.second.map(|_| Wanted { caching, ..self })
+    pub fn of_directory(self) -> Option<LeaseRequest> {
+        let caching = self.caching & !CacheRights::WRITE;
+        self.second.map(|_| LeaseRequest { caching, ..self })
     }
 
     /// Returns the holder of the client's lease on the directory, if the client says that it has
@@ -133,7 +133,7 @@ impl Wanted {
     }
 
     /// Appends a lease's key and version to a record, or a mark that there is no lease.
-    pub fn record(wanted: Option<&Wanted>, out: &mut Vec<u8>) {
+    pub fn record(wanted: Option<&LeaseRequest>, out: &mut Vec<u8>) {
         let Some(wanted) = wanted else {
             out.put_u8(0);
             return;
@@ -153,17 +153,17 @@ impl Wanted {
     ///
     /// # Errors
     /// The record is malformed.
-    pub fn recorded(r: &mut Reader<'_>) -> Result<Option<Wanted>, Malformed> {
+    pub fn recorded(r: &mut Reader<'_>) -> Result<Option<LeaseRequest>, DecodeError> {
         let second = match r.u8()? {
             0 => return Ok(None),
             1 => None,
             2 => Some((None, 0)),
             3 => Some((Some(r.array()?), 0)),
-            _ => return Err(Malformed),
+            _ => return Err(DecodeError),
         };
-        Ok(Some(Wanted {
+        Ok(Some(LeaseRequest {
             key: r.array()?,
-            caching: Caching::ALL,
+            caching: CacheRights::ALL,
             second,
         }))
     }
@@ -173,7 +173,7 @@ impl Wanted {
 pub fn directory_holder(client: &Client, key: &[u8; 16]) -> Owner {
     Owner {
         client: client.clone(),
-        who: Who::Opaque(Arc::from(&key[..])),
+        who: OwnerId::Opaque(Arc::from(&key[..])),
         shown: Arc::default(),
     }
 }
@@ -182,7 +182,7 @@ pub fn directory_holder(client: &Client, key: &[u8; 16]) -> Owner {
 pub fn lease_break(
     key: &[u8; 16],
     epoch: u16,
-    (from, to): (Caching, Caching),
+    (from, to): (CacheRights, CacheRights),
     answer: bool,
 ) -> Vec<u8> {
     let mut out = head(0);

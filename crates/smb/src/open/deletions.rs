@@ -20,20 +20,20 @@ use weir_vfs::{ClientKey, FileId, Identity, Vfs};
 
 /// The object of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum RemovalKind {
     /// A name of a file or directory: one may become the other between the mark and the removal.
     Name,
     /// A stream of the file that is in the place of the directory.
     Stream,
 }
 
-impl What {
+impl RemovalKind {
     /// Returns the object to remove with an open of a stream of `base`, or of a file itself if
     /// `None`.
-    pub fn of(base: Option<&Base>) -> What {
+    pub fn from_base(base: Option<&Base>) -> RemovalKind {
         match base {
-            Some(_) => What::Stream,
-            None => What::Name,
+            Some(_) => RemovalKind::Stream,
+            None => RemovalKind::Name,
         }
     }
 }
@@ -58,7 +58,7 @@ pub struct Marker {
 impl Marker {
     /// A session, by a request that came from `origin` with so much security, with its client's
     /// lease on the directory.
-    pub fn of(
+    pub fn from_session(
         session: &Session,
         parent: Option<Owner>,
         (origin, security): (IpAddr, Security),
@@ -78,7 +78,7 @@ impl Marker {
 #[derive(Clone)]
 pub struct Mark {
     pub(crate) by: Marker,
-    pub(crate) what: What,
+    pub(crate) what: RemovalKind,
 }
 
 /// A name that is to be removed now.
@@ -133,7 +133,7 @@ impl Deletions {
     }
 
     /// Notes who marks a file, before the table is asked to.
-    pub fn mark(&self, file: FileId, by: Marker, what: What) {
+    pub fn mark(&self, file: FileId, by: Marker, what: RemovalKind) {
         self.state.lock().marks.insert(file, Mark { by, what });
     }
 
@@ -207,7 +207,7 @@ pub(crate) mod tests {
     use std::task::Context;
     use weir_base::{Ino, VolumeId};
     use weir_vfs::Namespace;
-    use weir_vfs::claims::{Client, ServiceId, Who};
+    use weir_vfs::claims::{Client, OwnerId, ServiceId};
 
     #[test]
     fn a_close_takes_its_deletion_and_no_other_does_meanwhile() {
@@ -234,13 +234,13 @@ pub(crate) mod tests {
                     address: origin,
                     name: Arc::clone(&name),
                 },
-                who: Who::Process(1),
+                who: OwnerId::Process(1),
                 shown: name,
             },
             parent: None,
         };
         for n in [3, 4] {
-            deletions.mark(file(n), by.clone(), What::Name);
+            deletions.mark(file(n), by.clone(), RemovalKind::Name);
         }
         let mut next = pin!(deletions.next());
         let mut cx = Context::from_waker(Waker::noop());

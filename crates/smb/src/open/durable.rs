@@ -10,7 +10,7 @@
 //! ([`crate::open::persistent`]).
 //!
 //! Kept opens yield to requests: when the table of claims has no room, the durable opens that have
-//! been without a session longest end first ([`Service::make_room`]). So no client is locked out by
+//! been without a session longest end first (`ops::reconnect`). So no client is locked out by
 //! its own opens of before it lost its connection.
 //!
 //! The second version has an id that the client chooses (CreateGuid). With it, a CREATE that is
@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use weir_auth::wire::{Malformed, Put, Reader};
+use weir_auth::wire::{DecodeError, Put, Reader};
 use weir_base::VolumeId;
 use weir_vfs::Vfs;
 use weir_vfs::signal::Signal;
@@ -45,7 +45,7 @@ pub type Name = ([u8; 16], [u8; 16]);
 
 /// The durability that a CREATE asks for (§2.2.13.2.3, §2.2.13.2.11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum DurableRequest {
     /// A durable open of the first version.
     First,
     /// A durable or persistent open of the second version.
@@ -73,19 +73,19 @@ pub struct Back {
     pub(crate) persistent: bool,
 }
 
-impl Wanted {
+impl DurableRequest {
     /// Decodes the data of DHnQ.
-    pub fn first(data: &[u8]) -> Result<Wanted, Malformed> {
+    pub fn first(data: &[u8]) -> Result<DurableRequest, DecodeError> {
         Reader::new(data).bytes(16)?;
-        Ok(Wanted::First)
+        Ok(DurableRequest::First)
     }
 
     /// Decodes the data of DH2Q.
-    pub fn second(data: &[u8]) -> Result<Wanted, Malformed> {
+    pub fn second(data: &[u8]) -> Result<DurableRequest, DecodeError> {
         let mut r = Reader::new(data);
         let (timeout, flags) = (r.u32()?, r.u32()?);
         r.bytes(8)?;
-        Ok(Wanted::Second {
+        Ok(DurableRequest::Second {
             timeout,
             guid: r.array()?,
             persistent: flags & FLAG_PERSISTENT != 0,
@@ -94,15 +94,15 @@ impl Wanted {
 
     /// Returns true if the open is to outlive the server.
     pub fn is_persistent(self) -> bool {
-        matches!(self, Wanted::Second { persistent, .. } if persistent)
+        matches!(self, DurableRequest::Second { persistent, .. } if persistent)
     }
 
     /// Returns the time for which the open is kept: the requested one up to [`LONGEST`], or the
     /// default of its kind.
     pub(crate) fn time(self) -> Duration {
         match self {
-            Wanted::First => FIRST,
-            Wanted::Second {
+            DurableRequest::First => FIRST,
+            DurableRequest::Second {
                 timeout: 0,
                 persistent,
                 ..
@@ -110,7 +110,7 @@ impl Wanted {
                 true => PERSISTENT,
                 false => SECOND,
             },
-            Wanted::Second { timeout, .. } => {
+            DurableRequest::Second { timeout, .. } => {
                 Duration::from_millis(u64::from(timeout)).min(LONGEST)
             }
         }
@@ -119,7 +119,7 @@ impl Wanted {
 
 impl Back {
     /// Decodes the data of DHnC.
-    pub fn first(data: &[u8]) -> Result<Back, Malformed> {
+    pub fn first(data: &[u8]) -> Result<Back, DecodeError> {
         let id = Reader::new(data).u64()?;
         Ok(Back {
             id,
@@ -129,7 +129,7 @@ impl Back {
     }
 
     /// Decodes the data of DH2C.
-    pub fn second(data: &[u8]) -> Result<Back, Malformed> {
+    pub fn second(data: &[u8]) -> Result<Back, DecodeError> {
         let mut r = Reader::new(data);
         let id = r.u64()?;
         r.u64()?;
@@ -152,14 +152,14 @@ impl Back {
 /// Durability that was granted to an open.
 #[derive(Clone, Copy, Debug)]
 pub struct Durable {
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: DurableRequest,
 }
 
 impl Durable {
     /// Grants durability as it was asked for, but not persistence.
-    pub fn new(wanted: Wanted) -> Durable {
+    pub fn new(wanted: DurableRequest) -> Durable {
         let wanted = match wanted {
-            Wanted::Second { timeout, guid, .. } => Wanted::Second {
+            DurableRequest::Second { timeout, guid, .. } => DurableRequest::Second {
                 timeout,
                 guid,
                 persistent: false,
@@ -171,7 +171,7 @@ impl Durable {
 
     /// Grants persistence, with the requested `timeout` in ms (0: the default) and the CreateGuid.
     pub fn persistent(timeout: u32, guid: [u8; 16]) -> Durable {
-        let wanted = Wanted::Second {
+        let wanted = DurableRequest::Second {
             timeout,
             guid,
             persistent: true,
@@ -183,11 +183,11 @@ impl Durable {
     pub fn context(&self) -> (&'static [u8; 4], Vec<u8>) {
         let mut out = Vec::new();
         match self.wanted {
-            Wanted::First => {
+            DurableRequest::First => {
                 out.put_u64(0);
                 (b"DHnQ", out)
             }
-            Wanted::Second { persistent, .. } => {
+            DurableRequest::Second { persistent, .. } => {
                 out.put_u32(self.wanted.time().as_millis() as u32);
                 out.put_u32(if persistent { FLAG_PERSISTENT } else { 0 });
                 (b"DH2Q", out)
@@ -197,7 +197,7 @@ impl Durable {
 }
 
 /// An open without a session.
-pub(crate) struct Kept {
+pub(crate) struct DisconnectedOpen {
     pub(crate) open: Arc<Open>,
     pub(crate) user: String,
     pub(crate) guid: [u8; 16],
@@ -211,8 +211,8 @@ pub(crate) struct Kept {
 /// they lost it.
 #[derive(Default)]
 pub(crate) struct AllKept {
-    pub(crate) by_id: HashMap<u64, Kept>,
-    /// Numbers of opens by [`Kept::since`].
+    pub(crate) by_id: HashMap<u64, DisconnectedOpen>,
+    /// Numbers of opens by [`DisconnectedOpen::since`].
     pub(crate) order: BTreeMap<u64, u64>,
     /// Numbers of the opens that are charged to an address, in this order.
     pub(crate) of_address: HashMap<IpAddr, BTreeMap<u64, u64>>,
@@ -220,7 +220,7 @@ pub(crate) struct AllKept {
 }
 
 impl AllKept {
-    pub(crate) fn insert(&mut self, mut new: Kept) {
+    pub(crate) fn insert(&mut self, mut new: DisconnectedOpen) {
         let (id, address) = (new.open.id, new.open.owner.client.address);
         self.next += 1;
         new.since = self.next;
@@ -234,13 +234,13 @@ impl AllKept {
         }
     }
 
-    pub(crate) fn remove(&mut self, id: u64) -> Option<Kept> {
+    pub(crate) fn remove(&mut self, id: u64) -> Option<DisconnectedOpen> {
         let kept = self.by_id.remove(&id)?;
         self.unlist(&kept);
         Some(kept)
     }
 
-    pub(crate) fn unlist(&mut self, kept: &Kept) {
+    pub(crate) fn unlist(&mut self, kept: &DisconnectedOpen) {
         self.order.remove(&kept.since);
         let address = kept.open.owner.client.address;
         if let Some(here) = self.of_address.get_mut(&address) {
@@ -269,7 +269,7 @@ impl AllKept {
 }
 
 /// State of the CREATE with a CreateGuid.
-pub(crate) enum Made {
+pub(crate) enum CreateState {
     /// The CREATE is being run.
     Pending,
     Open(Weak<Open>),
@@ -279,7 +279,7 @@ pub(crate) enum Made {
 #[derive(Default)]
 pub struct Durables {
     pub(crate) kept: Mutex<AllKept>,
-    pub(crate) made: Mutex<HashMap<Name, Made>>,
+    pub(crate) made: Mutex<HashMap<Name, CreateState>>,
     /// Signals of the CREATEs that wait for an open to lose its session.
     pub(crate) awaited: Mutex<Vec<Arc<Signal<()>>>>,
 }
@@ -327,7 +327,7 @@ impl Durables {
     pub fn put(&self, open: Arc<Open>, user: &str, guid: [u8; 16], now: Duration) {
         // An open that is not durable is not kept.
         let time = open.durable().map_or(Duration::ZERO, |d| d.wanted.time());
-        let new = Kept {
+        let new = DisconnectedOpen {
             user: user.to_owned(),
             guid,
             until: now + time,
@@ -338,7 +338,7 @@ impl Durables {
     }
 
     /// The opens that `which` selects.
-    pub(crate) fn all(&self, which: impl Fn(&Open) -> bool) -> Vec<Arc<Open>> {
+    pub(crate) fn select_opens(&self, which: impl Fn(&Open) -> bool) -> Vec<Arc<Open>> {
         let kept = self.kept.lock();
         let all = kept.by_id.values().map(|kept| &kept.open);
         all.filter(|open| which(open)).cloned().collect()
@@ -385,7 +385,7 @@ impl Durables {
     pub fn enter(&self, open: &Arc<Open>) {
         if let Some(name) = open.create_guid {
             let mut made = self.made.lock();
-            made.insert(name, Made::Open(Arc::downgrade(open)));
+            made.insert(name, CreateState::Open(Arc::downgrade(open)));
         }
     }
 
@@ -395,7 +395,7 @@ impl Durables {
             return;
         };
         let mut made = self.made.lock();
-        if let Some(Made::Open(of)) = made.get(&name)
+        if let Some(CreateState::Open(of)) = made.get(&name)
             && std::ptr::eq(of.as_ptr(), open)
         {
             made.remove(&name);

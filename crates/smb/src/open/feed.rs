@@ -53,7 +53,7 @@ struct State {
     bytes: usize,
     charged: Reservation,
     /// Watches by number.
-    watches: HashMap<u64, Reading>,
+    watches: HashMap<u64, FeedReader>,
     /// Watches that have read all and have waiting requests, with their filters: every change is
     /// compared with these.
     waiting: HashMap<u64, u32>,
@@ -63,7 +63,7 @@ struct State {
 }
 
 /// State of a watch.
-struct Reading {
+struct FeedReader {
     filter: u32,
     /// Bytes that it reads at once at most.
     room: usize,
@@ -146,7 +146,7 @@ impl State {
 
     /// Takes what a watch has not read, from `from` on, as a response of `most` bytes has it;
     /// `None`: there is nothing.
-    fn read(&self, reading: &Reading, from: u64, most: usize) -> Option<Got> {
+    fn read(&self, reading: &FeedReader, from: u64, most: usize) -> Option<Got> {
         if reading.lost || from < self.first {
             return Some(Err(Status::NOTIFY_ENUM_DIR));
         }
@@ -229,7 +229,7 @@ impl Feed {
         let (number, from) = (state.next_watch, state.end());
         state.next_watch += 1;
         state.idle += 1;
-        let reading = Reading {
+        let reading = FeedReader {
             filter,
             room: room.min(MOST),
             from,
@@ -284,7 +284,7 @@ impl Feed {
         let state = &mut *state;
         let from = state.end();
         for (action, name) in changes {
-            let path = format!("{prefix}{}", names::shown(name));
+            let path = format!("{prefix}{}", names::to_client_name(name));
             let change = Change {
                 bits,
                 action: *action,
@@ -306,7 +306,7 @@ impl Feed {
     }
 
     /// Returns what a watch has not read, or has the request wait.
-    pub fn ask(&self, watch: u64, most: usize) -> Result<Got, Arc<Waiter>> {
+    pub fn request_changes(&self, watch: u64, most: usize) -> Result<Got, Arc<Waiter>> {
         let mut state = self.state.lock();
         let state = &mut *state;
         let end = state.end();
@@ -418,11 +418,11 @@ mod tests {
         feed.push(true, A, "dir\\", &[(1, b"name")]);
         assert_eq!(budget.used() - before, 12 + 16 + AROUND);
         for watch in all {
-            let records = got(feed.ask(watch, 1000)).unwrap().unwrap();
+            let records = got(feed.request_changes(watch, 1000)).unwrap().unwrap();
             assert_eq!(records, &*record(1, "dir\\name"));
         }
         assert!(budget.used() > before);
-        let waits = feed.ask(other, 1000).err().unwrap();
+        let waits = feed.request_changes(other, 1000).err().unwrap();
         assert_eq!(budget.used(), before);
         feed.push(true, A, "", &[(1, b"a")]);
         assert!(waits.got.lock().is_none());
@@ -438,13 +438,13 @@ mod tests {
             feed.add(&budget, A, MOST).unwrap(),
             feed.add(&budget, B, MOST).unwrap(),
         );
-        let waiter = feed.ask(waits, MOST).err().unwrap();
+        let waiter = feed.request_changes(waits, MOST).err().unwrap();
         for _ in 0..KEPT / AROUND {
             feed.push(true, A, "", &[(1, b"f")]);
         }
         assert!(budget.used() < KEPT + 8 * FIXED);
         assert_eq!(
-            got(feed.ask(slow, MOST)),
+            got(feed.request_changes(slow, MOST)),
             Some(Err(Status::NOTIFY_ENUM_DIR))
         );
         feed.push(true, B, "", &[(1, b"b")]);
@@ -452,10 +452,10 @@ mod tests {
         // Without memory, or a path, likewise.
         feed.push(false, A, "", &[(1, b"f")]);
         assert_eq!(
-            got(feed.ask(slow, MOST)),
+            got(feed.request_changes(slow, MOST)),
             Some(Err(Status::NOTIFY_ENUM_DIR))
         );
-        let waiter = feed.ask(slow, MOST).err().unwrap();
+        let waiter = feed.request_changes(slow, MOST).err().unwrap();
         feed.lose(B);
         assert!(waiter.got.lock().is_none());
         feed.lose(A);
@@ -509,7 +509,7 @@ mod tests {
                     }
                     3 | 4 => {
                         read[which] = true;
-                        match feed.ask(numbers[which], MOST) {
+                        match feed.request_changes(numbers[which], MOST) {
                             Ok(got) => {
                                 prop_assert_eq!(names(got), std::mem::take(&mut lists[which]));
                             }

@@ -16,7 +16,7 @@
 //! A client with a persistent open may come back ([`crate::open::persistent`]). A break waits for
 //! it while it has no connection, and is sent to the session that takes the open over.
 
-pub use crate::open::caching::Wanted;
+pub use crate::open::caching::LeaseRequest;
 pub use crate::open::caching::level;
 use crate::open::caching::{
     BREAK_IN_PROGRESS, PARENT_KEY_SET, directory_holder, from_wire, lease_break, level_of,
@@ -34,7 +34,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use weir_auth::wire::Put;
-use weir_vfs::claims::{Actor, Caching, Client, Event, Kind, Notice, Owner, Style, Who};
+use weir_vfs::claims::{Actor, CacheRights, Client, Event, Kind, Notice, Owner, OwnerId, Style};
 use weir_vfs::{FileId, Vfs};
 
 /// Mutexes that leases and holders are dealt to.
@@ -49,9 +49,9 @@ struct LeaseState {
     opens: usize,
     /// Sessions of these opens, without those that have ended.
     sessions: Vec<Weak<Session>>,
-    granted: Caching,
+    granted: CacheRights,
     /// The rights that remain after the break in progress.
-    breaking: Option<Caching>,
+    breaking: Option<CacheRights>,
     epoch: u16,
     /// Opens under it that are persistent.
     persistent: usize,
@@ -101,7 +101,7 @@ pub type Mail = Arc<dyn Fn(u64, Box<[u8]>) -> bool + Send + Sync>;
 
 /// Outcome of sending a break.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sent {
+enum SendOutcome {
     Yes,
     /// The break is sent when a connection has room for it.
     Later,
@@ -133,11 +133,11 @@ pub enum Hold {
     /// The oplock of this open alone.
     Oplock(Arc<Oplock>),
     /// The lease that all opens with the client's LeaseKey share.
-    Lease(Attached),
+    Lease(LeaseAttachment),
 }
 
 /// An open's part of a lease, given up at the latest when it is dropped.
-pub struct Attached {
+pub struct LeaseAttachment {
     lease: Arc<Lease>,
     table: Arc<Leases>,
     left: AtomicBool,
@@ -145,14 +145,14 @@ pub struct Attached {
     persistent: AtomicBool,
 }
 
-impl Attached {
+impl LeaseAttachment {
     /// The client and the key that it is held under.
     pub fn owner(&self) -> &Owner {
         &self.lease.owner
     }
 
     /// Returns true if `wanted` has the key and the version of this lease.
-    pub fn is_the_one(&self, wanted: &Wanted) -> bool {
+    pub fn is_the_one(&self, wanted: &LeaseRequest) -> bool {
         self.lease.name.1 == wanted.key && self.lease.second.is_some() == wanted.is_second()
     }
 
@@ -164,7 +164,7 @@ impl Attached {
     }
 }
 
-impl Drop for Attached {
+impl Drop for LeaseAttachment {
     fn drop(&mut self) {
         self.leave();
     }
@@ -172,7 +172,7 @@ impl Drop for Attached {
 
 impl Hold {
     /// The lease, if it is one.
-    pub fn lease(&self) -> Option<&Attached> {
+    pub fn lease(&self) -> Option<&LeaseAttachment> {
         match self {
             Hold::Lease(attached) => Some(attached),
             Hold::Nothing | Hold::Oplock(_) => None,
@@ -191,7 +191,7 @@ impl Hold {
             Hold::Lease(attached) => {
                 let state = attached.lease.state.lock();
                 let after = state.breaking.unwrap_or(state.granted);
-                after.any(Caching::HANDLE)
+                after.any(CacheRights::HANDLE)
             }
         }
     }
@@ -261,7 +261,7 @@ impl LeaseState {
 
 impl Lease {
     /// The break of the lease to what is left (§2.2.23.2).
-    fn message(&self, state: &LeaseState, to: Caching, answer: bool) -> Vec<u8> {
+    fn message(&self, state: &LeaseState, to: CacheRights, answer: bool) -> Vec<u8> {
         let epoch = match self.second {
             Some(_) => state.epoch,
             None => 0,
@@ -291,7 +291,7 @@ impl Leases {
         let _ = self.mail.set(mail);
     }
 
-    fn named(&self, name: &Name) -> &Mutex<HashMap<Name, Arc<Lease>>> {
+    fn name_shard(&self, name: &Name) -> &Mutex<HashMap<Name, Arc<Lease>>> {
         &self.by_name[self.hasher.hash_one(name) as usize % SHARDS]
     }
 
@@ -307,9 +307,9 @@ impl Leases {
         self: &Arc<Self>,
         session: &Arc<Session>,
         (file, directory): (FileId, bool),
-        wanted: &Wanted,
+        wanted: &LeaseRequest,
         number: impl FnOnce() -> u64,
-    ) -> Result<Attached, Status> {
+    ) -> Result<LeaseAttachment, Status> {
         let of = (session.negotiated.offer.guid, &session.client);
         let attached = self.attach_for(of, (file, directory), wanted, number)?;
         let mut state = attached.lease.state.lock();
@@ -328,11 +328,11 @@ impl Leases {
         self: &Arc<Self>,
         (guid, client): ([u8; 16], &Client),
         (file, directory): (FileId, bool),
-        wanted: &Wanted,
+        wanted: &LeaseRequest,
         number: impl FnOnce() -> u64,
-    ) -> Result<Attached, Status> {
+    ) -> Result<LeaseAttachment, Status> {
         let name = (guid, wanted.key);
-        let mut leases = self.named(&name).lock();
+        let mut leases = self.name_shard(&name).lock();
         let lease = match leases.get(&name) {
             Some(lease) if lease.file != file => return Err(Status::INVALID_PARAMETER),
             Some(lease) => Arc::clone(lease),
@@ -363,7 +363,7 @@ impl Leases {
             }
         };
         lease.state.lock().opens += 1;
-        Ok(Attached {
+        Ok(LeaseAttachment {
             lease,
             table: Arc::clone(self),
             left: AtomicBool::new(false),
@@ -373,7 +373,7 @@ impl Leases {
 
     /// An open under a lease is over.
     fn leave(&self, lease: &Arc<Lease>, persistent: bool) {
-        let mut leases = self.named(&lease.name).lock();
+        let mut leases = self.name_shard(&lease.name).lock();
         let last = {
             let mut state = lease.state.lock();
             state.opens -= 1;
@@ -394,20 +394,20 @@ impl Leases {
             self.numbered(number).lock().remove(&number);
         }
         if let Some(vfs) = self.vfs.upgrade() {
-            vfs.claims.acknowledge(file, owner, Caching::NONE);
+            vfs.claims.acknowledge(file, owner, CacheRights::NONE);
         }
     }
 
     /// Grants an open what it asks for of its lease, as far as there is room for it; what the
     /// response says of it (§2.2.14.2.10, §2.2.14.2.11).
-    pub fn grant(&self, attached: &Attached, wanted: &Wanted) -> Vec<u8> {
+    pub fn grant(&self, attached: &LeaseAttachment, wanted: &LeaseRequest) -> Vec<u8> {
         let lease = &attached.lease;
         let mut state = lease.state.lock();
         // More than there is: all of it, and more. A lease that is being broken stays what it is.
         let more = wanted.caching.has(state.granted) && wanted.caching != state.granted;
         if more && state.breaking.is_none() && self.mail.get().is_some() {
             let vfs = self.vfs.upgrade();
-            let granted = vfs.map_or(Caching::NONE, |vfs| {
+            let granted = vfs.map_or(CacheRights::NONE, |vfs| {
                 let (file, owner) = (lease.file, &lease.owner);
                 vfs.claims.grant(file, owner, Kind::Lease, wanted.caching)
             });
@@ -417,11 +417,11 @@ impl Leases {
             }
         }
         drop(state);
-        self.shown(attached)
+        self.encode_lease_context(attached)
     }
 
     /// Encodes the lease context of a response (§2.2.14.2.10).
-    pub fn shown(&self, attached: &Attached) -> Vec<u8> {
+    pub fn encode_lease_context(&self, attached: &LeaseAttachment) -> Vec<u8> {
         let lease = &attached.lease;
         let state = lease.state.lock();
         let mut out = Vec::with_capacity(52);
@@ -526,14 +526,14 @@ impl Leases {
                 let mut state = lease.state.lock();
                 state.granted =
                     vfs.claims
-                        .grant(lease.file, &lease.owner, Kind::Lease, Caching::ALL);
+                        .grant(lease.file, &lease.owner, Kind::Lease, CacheRights::ALL);
                 state.restored = true;
             }
         }
     }
 
     /// The client of an open is back, on this session.
-    pub fn returns(&self, hold: &Hold, session: &Arc<Session>, wanted: Option<&Wanted>) {
+    pub fn returns(&self, hold: &Hold, session: &Arc<Session>, wanted: Option<&LeaseRequest>) {
         if let Some(owed) = hold.belongs_to(session) {
             let mut unsent = self.unsent.lock();
             unsent.push((Arc::downgrade(session), owed));
@@ -545,12 +545,12 @@ impl Leases {
 
     /// Leaves a lease of before the start no more than its client asks for, if nobody has had it
     /// broken since.
-    fn reduce(&self, lease: &Lease, wanted: &Wanted) {
+    fn reduce(&self, lease: &Lease, wanted: &LeaseRequest) {
         let mut state = lease.state.lock();
         if !std::mem::take(&mut state.restored) || state.breaking.is_some() {
             return;
         }
-        state.granted = Kind::Lease.left(state.granted & wanted.caching, Caching::NONE);
+        state.granted = Kind::Lease.left(state.granted & wanted.caching, CacheRights::NONE);
         state.epoch = wanted.second.map_or(0, |(_, epoch)| epoch.wrapping_add(1));
         self.give_up(lease.file, &lease.owner, state.granted);
     }
@@ -576,26 +576,26 @@ impl Leases {
             return;
         };
         if oplock.level() == level::II {
-            self.break_oplock(oplock, Caching::NONE, false);
-            self.give_up(oplock.file, &oplock.owner, Caching::NONE);
+            self.break_oplock(oplock, CacheRights::NONE, false);
+            self.give_up(oplock.file, &oplock.owner, CacheRights::NONE);
         }
     }
 
     /// Returns true if the client holds a lease with this key on another file.
-    pub fn is_elsewhere(&self, session: &Session, file: FileId, wanted: &Wanted) -> bool {
+    pub fn is_elsewhere(&self, session: &Session, file: FileId, wanted: &LeaseRequest) -> bool {
         let name = (session.negotiated.offer.guid, wanted.key);
-        let leases = self.named(&name).lock();
+        let leases = self.name_shard(&name).lock();
         leases.get(&name).is_some_and(|lease| lease.file != file)
     }
 
     /// Returns the lease or oplock that the table of claims knows as `owner`.
     fn holder(&self, owner: &Owner) -> Option<Holder> {
         match &owner.who {
-            Who::Opaque(key) => {
+            OwnerId::Opaque(key) => {
                 let key = key.first_chunk::<16>().filter(|_| key.len() == 16)?;
                 let guid = owner.client.name.first_chunk::<16>()?;
                 let name = (*guid, *key);
-                let lease = self.named(&name).lock().get(&name).cloned();
+                let lease = self.name_shard(&name).lock().get(&name).cloned();
                 lease.map(Holder::Lease)
             }
             _ => {
@@ -635,7 +635,7 @@ impl Leases {
             }
             (Some(Holder::Lease(lease)), None) => {
                 let mut state = lease.state.lock();
-                (state.granted, state.breaking) = (Caching::NONE, None);
+                (state.granted, state.breaking) = (CacheRights::NONE, None);
                 drop(state);
                 self.purge(&Holder::Lease(lease));
             }
@@ -656,7 +656,7 @@ impl Leases {
         }
     }
 
-    fn break_lease(&self, lease: Arc<Lease>, to: Caching, answer: bool) {
+    fn break_lease(&self, lease: Arc<Lease>, to: CacheRights, answer: bool) {
         let mut state = lease.state.lock();
         state.epoch = state.epoch.wrapping_add(1);
         let out = lease.message(&state, to, answer);
@@ -669,11 +669,11 @@ impl Leases {
         if self.send_or_queue(sessions, out) || state.persistent > 0 {
             return;
         }
-        (state.granted, state.breaking) = (Caching::NONE, None);
+        (state.granted, state.breaking) = (CacheRights::NONE, None);
         drop(state);
         let (file, owner) = (lease.file, lease.owner.clone());
         self.purge(&Holder::Lease(lease));
-        self.give_up(file, &owner, Caching::NONE);
+        self.give_up(file, &owner, CacheRights::NONE);
     }
 
     /// Ends the opens without a session that cache by `holder`, but for persistent ones: their
@@ -695,9 +695,9 @@ impl Leases {
         }
     }
 
-    fn break_oplock(&self, oplock: &Arc<Oplock>, to: Caching, answer: bool) {
+    fn break_oplock(&self, oplock: &Arc<Oplock>, to: CacheRights, answer: bool) {
         let mut state = oplock.state.lock();
-        let to = match to.any(Caching::READ) {
+        let to = match to.any(CacheRights::READ) {
             true => level::II,
             false => level::NONE,
         };
@@ -714,26 +714,26 @@ impl Leases {
         (state.level, state.breaking) = (level::NONE, None);
         drop(state);
         self.purge(&Holder::Oplock(Arc::clone(oplock)));
-        self.give_up(oplock.file, &oplock.owner, Caching::NONE);
+        self.give_up(oplock.file, &oplock.owner, CacheRights::NONE);
     }
 
     /// Leaves a holder no more than `keeps`.
-    fn give_up(&self, file: FileId, owner: &Owner, keeps: Caching) {
+    fn give_up(&self, file: FileId, owner: &Owner, keeps: CacheRights) {
         if let Some(vfs) = self.vfs.upgrade() {
             vfs.claims.acknowledge(file, owner, keeps);
         }
     }
 
     /// Sends a message on the newest connection of a session that takes it.
-    fn send(&self, session: &Session, message: &[u8]) -> Sent {
+    fn send(&self, session: &Session, message: &[u8]) -> SendOutcome {
         let connections = session.channels.lock().newest_first();
         let Some(mail) = self.mail.get().filter(|_| !connections.is_empty()) else {
-            return Sent::No;
+            return SendOutcome::No;
         };
         let takes = |on: &Arc<Line>| mail(on.id, message.into());
         match connections.iter().any(takes) {
-            true => Sent::Yes,
-            false => Sent::Later,
+            true => SendOutcome::Yes,
+            false => SendOutcome::Later,
         }
     }
 
@@ -746,9 +746,9 @@ impl Leases {
         let mut full = None;
         for session in sessions {
             match self.send(&session, &message) {
-                Sent::Yes => return true,
-                Sent::Later => full = full.or(Some(session)),
-                Sent::No => {}
+                SendOutcome::Yes => return true,
+                SendOutcome::Later => full = full.or(Some(session)),
+                SendOutcome::No => {}
             }
         }
         let Some(session) = full else {
@@ -765,13 +765,13 @@ impl Leases {
         unsent.retain(|(session, message)| {
             let session = session.upgrade();
             // A session that has ended has given up its rights, so its breaks are dropped.
-            session.is_some_and(|session| self.send(&session, message) == Sent::Later)
+            session.is_some_and(|session| self.send(&session, message) == SendOutcome::Later)
         });
     }
 
     /// The answer to the break of a lease (§3.3.5.22.2); what the lease is now.
     pub fn answer_lease(&self, name: Name, bits: u32) -> Result<(), Status> {
-        let lease = self.named(&name).lock().get(&name).cloned();
+        let lease = self.name_shard(&name).lock().get(&name).cloned();
         let lease = lease.ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
         let mut state = lease.state.lock();
         let to = state.breaking.ok_or(Status::UNSUCCESSFUL)?;
@@ -818,7 +818,7 @@ impl Oplock {
 pub fn owner(client: &Client, number: u64) -> Owner {
     Owner {
         client: client.clone(),
-        who: Who::key(u128::from(number)),
+        who: OwnerId::key(u128::from(number)),
         shown: Arc::default(),
     }
 }
@@ -826,7 +826,7 @@ pub fn owner(client: &Client, number: u64) -> Owner {
 /// The number of an open or a lease.
 fn number_of(owner: &Owner) -> Option<u64> {
     match owner.who {
-        Who::Key(0, number) => Some(number),
+        OwnerId::Key(0, number) => Some(number),
         _ => None,
     }
 }

@@ -1,11 +1,11 @@
 //! Paths of opens when a directory above them is renamed.
 //!
-//! An open remembers the path that it was opened by ([`crate::open::session::Named`]): its client
-//! queries it, takes a durable open over by it, and a record contains it. Clients of macOS and
-//! those with POSIX extensions may rename a directory with open files below. That changes the path
-//! of each of these opens. An operation that looks up a path and stores it later (CREATE, a rename)
-//! notes the number of renames at the look-up, and applies the later ones when it stores the path.
-//! Both happen under one lock, which CREATEs share. Renames over NFS are not followed.
+//! An open remembers the path that it was opened by ([`crate::open::session::OpenName`]): its
+//! client queries it, takes a durable open over by it, and a record contains it. Clients of macOS
+//! and those with POSIX extensions may rename a directory with open files below. That changes the
+//! path of each of these opens. An operation that looks up a path and stores it later (CREATE, a
+//! rename) notes the number of renames at the look-up, and applies the later ones when it stores
+//! the path. Both happen under one lock, which CREATEs share. Renames over NFS are not followed.
 
 use crate::proto::names::below;
 use std::collections::VecDeque;

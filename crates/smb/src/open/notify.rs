@@ -60,7 +60,7 @@ pub struct Watches {
 
 /// State of an open's watch.
 #[derive(Default)]
-pub enum Watching {
+pub enum OpenWatch {
     /// No CHANGE_NOTIFY was sent yet.
     #[default]
     Nothing,
@@ -82,7 +82,7 @@ pub struct Watch {
 
 /// A request that waits for changes. Changes that it got and did not take go back when it is
 /// dropped.
-pub(crate) struct Asked {
+pub(crate) struct NotifyWait {
     pub(crate) watch: Arc<Watch>,
     pub(crate) waiter: Arc<Waiter>,
 }
@@ -157,14 +157,14 @@ impl Watches {
     /// A directory goes, or is to go with its last close: who waits for changes of it waits no
     /// more.
     pub fn goes(&self, dir: FileId) {
-        for feed in self.at(dir, true).0 {
+        for feed in self.find_feeds(dir, true).0 {
             feed.answer_all(Status::DELETE_PENDING);
         }
     }
 
     /// Feeds of a directory, that of its tree alone unless it is the change's own; and whether the
     /// volume has any of trees.
-    pub(crate) fn at(&self, dir: FileId, own: bool) -> (Vec<Arc<Feed>>, bool) {
+    pub(crate) fn find_feeds(&self, dir: FileId, own: bool) -> (Vec<Arc<Feed>>, bool) {
         let table = self.table.lock();
         let kinds = [false, true].into_iter().filter(|tree| own || *tree);
         let here = kinds.filter_map(|tree| table.feeds.get(&(dir, tree)));
@@ -199,7 +199,7 @@ impl Watches {
         let mut reached: Vec<Arc<Feed>> = Vec::new();
         let (mut at, mut prefix) = (dir, String::new());
         for _ in 0..DEPTH {
-            let (here, trees) = self.at(at, at == dir);
+            let (here, trees) = self.find_feeds(at, at == dir);
             let free = self.budget.used() < self.budget.total() / 2;
             for feed in &here {
                 feed.push(free, bits, &prefix, changes);
@@ -218,7 +218,7 @@ impl Watches {
                 break;
             };
             prefix.insert(0, '\\');
-            prefix.insert_str(0, &names::shown(&name));
+            prefix.insert_str(0, &names::to_client_name(&name));
             at = FileId { ino: parent, ..at };
         }
         // The path of the change is not known, so it may be in any tree.
@@ -273,11 +273,13 @@ impl Watcher for Watches {
 
 impl Watch {
     /// Returns the changes that are kept, up to `most`, or queues the request as a waiter.
-    pub(crate) fn ask(self: &Arc<Self>, most: usize) -> Result<Got, Asked> {
-        self.feed.ask(self.number, most).map_err(|waiter| Asked {
-            watch: Arc::clone(self),
-            waiter,
-        })
+    pub(crate) fn request_changes(self: &Arc<Self>, most: usize) -> Result<Got, NotifyWait> {
+        self.feed
+            .request_changes(self.number, most)
+            .map_err(|waiter| NotifyWait {
+                watch: Arc::clone(self),
+                waiter,
+            })
     }
 
     /// Its open is closed.
@@ -288,7 +290,7 @@ impl Watch {
     }
 }
 
-impl Drop for Asked {
+impl Drop for NotifyWait {
     fn drop(&mut self) {
         self.watch.feed.cancel(self.watch.number, &self.waiter);
     }

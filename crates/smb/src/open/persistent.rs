@@ -15,7 +15,7 @@
 //! enters the claims of all records into the table of claims: denials, byte ranges and caching
 //! rights. Clients of every protocol meet them there as those of a connected client, so no grace
 //! period is needed. New claims of SMB clients wait for the grace period of the other protocols
-//! ([`Run::outlast_grace`]). An open that its client does not take over ends after its time.
+//! (`ops::reconnect`). An open that its client does not take over ends after its time.
 //!
 //! **Caching.** A record does not follow its open's lease, which other opens of the client may
 //! raise. After a start a lease gets all rights that the other opens leave room for, which is never
@@ -35,8 +35,8 @@
 //! server has crashed in between. The record tells what it has opened. Before the record is
 //! durable, the log record that made the file has a key that is derived from the CreateGuid, as
 //! those of NFS's calls are ([`weir_vfs::volume::DoneCall`]). So the file is known to have been
-//! made by this CREATE ([`Made`]). To truncate a file again, which has not been written to since,
-//! changes nothing.
+//! made by this CREATE ([`CreatedFiles`]). To truncate a file again, which has not been written to
+//! since, changes nothing.
 //!
 //! **Data.** Each WRITE through such an open is durable before it is answered, because an SMB
 //! client could not learn that a restart has lost it.
@@ -44,17 +44,17 @@
 use crate::SERVICE;
 use crate::open::durable::{Durable, Name};
 use crate::open::leases::{self, Hold};
-use crate::open::session::{File, Held, LockSequences, Named, Open};
+use crate::open::session::{ByteRangeLock, File, LockSequences, Open, OpenName};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use weir_auth::wire::{Malformed, Put, Reader};
+use weir_auth::wire::{DecodeError, Put, Reader};
 use weir_base::limits::protocol::{MAX_PERSISTENT_OPENS, REPLY_AGE_RECOVERED};
 use weir_base::{Ino, Lsn, Reservation, SipKey, VolumeId};
-use weir_vfs::claims::{Claims, Range, When};
+use weir_vfs::claims::{Claims, DeleteMode, Range};
 use weir_vfs::grace::{RecordId, Records};
 use weir_vfs::volume::{self, CallKey, DoneCall, FsError, MAX_CLIENT};
 use weir_vfs::{FileId, OpResult, Stop};
@@ -96,7 +96,7 @@ pub(crate) struct Head {
     pub action: u8,
     /// The oplock level; 0 if the open has a lease.
     pub level: u8,
-    pub lease: Option<leases::Wanted>,
+    pub lease: Option<leases::LeaseRequest>,
     /// The user's name, as it was created.
     pub user: String,
 }
@@ -108,7 +108,7 @@ pub(crate) enum Deletes {
     No,
     /// The file is marked for deletion with the close (`Now`: it is marked already), and loses its
     /// name with the last close, or with this one if `alone`.
-    Yes { when: When, alone: bool },
+    Yes { when: DeleteMode, alone: bool },
 }
 
 impl Deletes {
@@ -121,19 +121,19 @@ impl Deletes {
             Deletes::No => 0,
             Deletes::Yes { when, alone } => {
                 let when = match when {
-                    When::OnClose => Deletes::ON_CLOSE,
-                    When::Now => Deletes::NOW,
+                    DeleteMode::OnClose => Deletes::ON_CLOSE,
+                    DeleteMode::Now => Deletes::NOW,
                 };
                 when | if alone { Deletes::ALONE } else { 0 }
             }
         }
     }
 
-    pub(crate) fn of(byte: u8) -> Option<Deletes> {
+    pub(crate) fn from_byte(byte: u8) -> Option<Deletes> {
         let when = match byte & !Deletes::ALONE {
             0 if byte == 0 => return Some(Deletes::No),
-            Deletes::ON_CLOSE => When::OnClose,
-            Deletes::NOW => When::Now,
+            Deletes::ON_CLOSE => DeleteMode::OnClose,
+            Deletes::NOW => DeleteMode::Now,
             _ => return None,
         };
         let alone = byte & Deletes::ALONE != 0;
@@ -143,11 +143,11 @@ impl Deletes {
 
 /// A record.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Recorded {
+pub(crate) struct OpenRecord {
     pub head: Head,
     pub deletes: Deletes,
-    pub named: Named,
-    pub locks: Vec<Held>,
+    pub named: OpenName,
+    pub locks: Vec<ByteRangeLock>,
     /// Places and numbers of the LOCKs that were carried out last.
     pub sequences: Vec<(u8, u8)>,
 }
@@ -172,15 +172,15 @@ impl Head {
         out.put_u32(self.access);
         let posix = if self.posix { POSIX } else { 0 };
         out.put(&[self.share | posix, self.action, self.level]);
-        leases::Wanted::record(self.lease.as_ref(), &mut out);
+        leases::LeaseRequest::record(self.lease.as_ref(), &mut out);
         out.put_u8(u8::try_from(self.user.len()).ok()?);
         out.put(self.user.as_bytes());
         Some(out)
     }
 
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Head, Malformed> {
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Head, DecodeError> {
         if r.u8()? != VERSION {
-            return Err(Malformed);
+            return Err(DecodeError);
         }
         let (id, timeout) = (r.u64()?, r.u32()?);
         let (guid, create_guid) = (r.array()?, r.array()?);
@@ -188,9 +188,9 @@ impl Head {
         let (volume, ino) = (VolumeId(r.u64()?), Ino(r.u64()?));
         let access = r.u32()?;
         let [share, action, level] = r.array()?;
-        let lease = leases::Wanted::recorded(r)?;
+        let lease = leases::LeaseRequest::recorded(r)?;
         let len = usize::from(r.u8()?);
-        let user = String::from_utf8(r.bytes(len)?.into()).map_err(|_| Malformed)?;
+        let user = String::from_utf8(r.bytes(len)?.into()).map_err(|_| DecodeError)?;
         Ok(Head {
             id,
             timeout,
@@ -211,7 +211,7 @@ impl Head {
 }
 
 /// Bytes of a record behind its head without locks.
-pub(crate) fn fixed(named: &Named) -> usize {
+pub(crate) fn fixed(named: &OpenName) -> usize {
     1 + 8 + 1 + named.name.len() + 2 + named.path.len() + SEQUENCES
 }
 
@@ -219,8 +219,8 @@ pub(crate) fn fixed(named: &Named) -> usize {
 pub(crate) fn encode(
     head: &[u8],
     deletes: Deletes,
-    named: &Named,
-    locks: &[Held],
+    named: &OpenName,
+    locks: &[ByteRangeLock],
     sequences: &[(u8, u8)],
 ) -> Option<Vec<u8>> {
     if head.len() + fixed(named) + locks.len() * LOCK > MAX_CLIENT {
@@ -244,23 +244,23 @@ pub(crate) fn encode(
     Some(out)
 }
 
-impl Recorded {
+impl OpenRecord {
     /// A record as it is stored.
     ///
     /// # Errors
     /// It is none of this version.
-    pub fn decode(record: &[u8]) -> Result<Recorded, Malformed> {
+    pub fn decode(record: &[u8]) -> Result<OpenRecord, DecodeError> {
         let r = &mut Reader::new(record);
         let head = Head::decode(r)?;
-        let deletes = Deletes::of(r.u8()?).ok_or(Malformed)?;
+        let deletes = Deletes::from_byte(r.u8()?).ok_or(DecodeError)?;
         let dir = Some(Ino(r.u64()?)).filter(|dir| dir.0 != 0);
         let len = usize::from(r.u8()?);
         let name = r.bytes(len)?.into();
         let len = usize::from(r.u16()?);
-        let path = String::from_utf8(r.bytes(len)?.into()).map_err(|_| Malformed)?;
+        let path = String::from_utf8(r.bytes(len)?.into()).map_err(|_| DecodeError)?;
         let count = r.u8()?;
         let sequences = (0..count).map(|_| Ok((r.u8()?, r.u8()?)));
-        let sequences = sequences.collect::<Result<_, Malformed>>()?;
+        let sequences = sequences.collect::<Result<_, DecodeError>>()?;
         let mut locks = Vec::new();
         while !r.rest().is_empty() {
             let range = Range {
@@ -268,12 +268,12 @@ impl Recorded {
                 last: r.u64()?,
             };
             let exclusive = r.u8()? != 0;
-            locks.push(Held { range, exclusive });
+            locks.push(ByteRangeLock { range, exclusive });
         }
-        Ok(Recorded {
+        Ok(OpenRecord {
             head,
             deletes,
-            named: Named { dir, name, path },
+            named: OpenName { dir, name, path },
             locks,
             sequences,
         })
@@ -405,7 +405,7 @@ impl Persistents {
         self: &Arc<Self>,
         claims: &Claims,
         id: RecordId,
-        recorded: &Recorded,
+        recorded: &OpenRecord,
     ) -> Option<Persistent> {
         let bytes = recorded.head.encode()?;
         let memory = self.room(claims)?;
@@ -456,12 +456,12 @@ impl Persistent {
         // In this order: a LOCK holds the locks when it asks for room.
         let locks = file.locks.lock();
         let named = file.named.lock();
-        let sequences = file.sequences.lock().all();
+        let sequences = file.sequences.lock().entries();
         encode(&self.head, deletes, &named, &locks, &sequences)
     }
 
     /// Returns true if its record has room for `locks` locks and the name `named`.
-    pub(crate) fn has_room(&self, named: &Named, locks: usize) -> bool {
+    pub(crate) fn has_room(&self, named: &OpenName, locks: usize) -> bool {
         self.head.len() + fixed(named) + locks * LOCK <= MAX_CLIENT
     }
 
@@ -532,7 +532,7 @@ impl Open {
         user: &str,
         share: u32,
         timeout: u32,
-        lease: Option<leases::Wanted>,
+        lease: Option<leases::LeaseRequest>,
     ) -> Option<Head> {
         let (file, (guid, create_guid)) = (self.file()?, self.create_guid?);
         let level = match &self.hold {
@@ -570,7 +570,7 @@ impl Open {
 }
 
 /// Files that CREATEs with persistent opens made before the start.
-pub struct Made {
+pub struct CreatedFiles {
     pub(crate) secret: SipKey,
     pub(crate) before: HashMap<CallKey, (VolumeId, Ino)>,
     /// End of the time in which clients may ask, on the monotonic clock.
@@ -581,11 +581,11 @@ pub struct Made {
 /// and more.
 pub(crate) const FIRST: u8 = 0x40;
 
-impl Made {
+impl CreatedFiles {
     /// Collects the CREATEs that the log has at `now`, the start.
-    pub fn new(secret: SipKey, done: &[DoneCall], now: Duration) -> Made {
+    pub fn new(secret: SipKey, done: &[DoneCall], now: Duration) -> CreatedFiles {
         let ours = done.iter().filter(|call| call.key.0[0] == FIRST);
-        Made {
+        CreatedFiles {
             secret,
             before: ours
                 .map(|call| (call.key, (call.volume, call.ino)))
@@ -641,8 +641,8 @@ pub(crate) mod tests {
         }
     }
 
-    fn held(start: u64) -> Held {
-        Held {
+    fn held(start: u64) -> ByteRangeLock {
+        ByteRangeLock {
             range: Range {
                 start,
                 last: start + 9,
@@ -653,12 +653,12 @@ pub(crate) mod tests {
 
     #[test]
     fn records_come_back() {
-        let named = Named {
+        let named = OpenName {
             dir: Some(Ino(2)),
             name: Box::from(&b"Gr\xfc\xdfe"[..]),
             path: "dir\\Grüße".into(),
         };
-        let lease = |data: &[u8]| Some(leases::Wanted::decode(data).unwrap());
+        let lease = |data: &[u8]| Some(leases::LeaseRequest::decode(data).unwrap());
         let mut second = [[5; 16], [7, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]].concat();
         second.resize(52, 6);
         let heads = [
@@ -675,15 +675,15 @@ pub(crate) mod tests {
             },
         ];
         for head in heads {
-            let locks: Vec<Held> = (0..5).map(held).collect();
+            let locks: Vec<ByteRangeLock> = (0..5).map(held).collect();
             let sequences = [(1, 5), (64, 15)];
             let bytes = head.encode().unwrap();
             let deletes = Deletes::Yes {
-                when: When::OnClose,
+                when: DeleteMode::OnClose,
                 alone: head.posix,
             };
             let bytes = encode(&bytes, deletes, &named, &locks, &sequences).unwrap();
-            let read = Recorded::decode(&bytes).unwrap();
+            let read = OpenRecord::decode(&bytes).unwrap();
             assert_eq!(read.head.lease.map(|l| l.key), head.lease.map(|l| l.key));
             let again = read.head.encode().unwrap();
             assert!(bytes.starts_with(&again));
@@ -698,7 +698,7 @@ pub(crate) mod tests {
             );
             let whole = bytes.len() - locks.len() * LOCK;
             for cut in 0..bytes.len() {
-                let decoded = Recorded::decode(&bytes[..cut]);
+                let decoded = OpenRecord::decode(&bytes[..cut]);
                 let between = cut >= whole && (cut - whole).is_multiple_of(LOCK);
                 assert_eq!(decoded.is_ok(), between, "cut at {cut}");
             }
@@ -707,7 +707,7 @@ pub(crate) mod tests {
 
     #[test]
     fn deletions_are_bytes() {
-        let known = (0..=u8::MAX).filter_map(|byte| Some((byte, Deletes::of(byte)?)));
+        let known = (0..=u8::MAX).filter_map(|byte| Some((byte, Deletes::from_byte(byte)?)));
         let known: Vec<_> = known.collect();
         assert!(known.iter().all(|(byte, of)| of.byte() == *byte));
         let bytes: Vec<u8> = known.iter().map(|(byte, _)| *byte).collect();
@@ -717,12 +717,12 @@ pub(crate) mod tests {
     #[test]
     fn what_is_too_long_is_none() {
         let bytes = head().encode().unwrap();
-        let mut named = Named {
+        let mut named = OpenName {
             path: "p".repeat(300),
-            ..Named::default()
+            ..OpenName::default()
         };
         let most = (MAX_CLIENT - bytes.len() - fixed(&named)) / LOCK;
-        let locks: Vec<Held> = (0..most as u64 + 1).map(held).collect();
+        let locks: Vec<ByteRangeLock> = (0..most as u64 + 1).map(held).collect();
         let all: Vec<(u8, u8)> = (1..=64).map(|place| (place, 1)).collect();
         let longest = encode(&bytes, Deletes::No, &named, &locks[..most], &all).unwrap();
         assert!(longest.len() <= MAX_CLIENT && most > 10);

@@ -8,13 +8,13 @@ use crate::SERVICE;
 use crate::open::durable::{self, Durable};
 use crate::open::leases::{Hold, Leases};
 use crate::open::line::Line;
-use crate::open::notify::Watching;
+use crate::open::notify::OpenWatch;
 use crate::open::persistent::Persistent;
 use crate::pipes::pipe::Pipe;
 use crate::proto::keys::Signer;
 use crate::proto::mask;
 use crate::proto::names::{self, below};
-use crate::proto::negotiate::{Negotiated, Protection};
+use crate::proto::negotiate::{Negotiation, Protection};
 use crate::proto::sealing::Sealing;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use weir_base::{Clock, Ino, VolumeId};
 use weir_vfs::access::{R, W, permits};
-use weir_vfs::claims::{Actor, Client, Owner, Range, Who};
+use weir_vfs::claims::{Actor, Client, Owner, OwnerId, Range};
 use weir_vfs::volume::{Attr, Pin};
 use weir_vfs::{AccessModel, ClientKey, Error, FileId, Identity, Vfs};
 
@@ -44,7 +44,7 @@ pub struct Session {
     /// The identity that it acts as.
     pub identity: Arc<Identity>,
     /// Result of NEGOTIATE, the same on all its connections.
-    pub negotiated: Negotiated,
+    pub negotiated: Negotiation,
     /// Signs on its first connection, and authenticates the binding of others.
     pub signer: Arc<Signer>,
     /// Encrypts its messages, if the client can.
@@ -146,7 +146,7 @@ impl Session {
     pub fn new(
         id: u64,
         (user, identity): (String, Arc<Identity>),
-        negotiated: Negotiated,
+        negotiated: Negotiation,
         keys: Keys,
         address: IpAddr,
     ) -> Session {
@@ -158,7 +158,7 @@ impl Session {
         };
         let walker = Owner {
             client: client.clone(),
-            who: Who::key(u128::from(id) << 64),
+            who: OwnerId::key(u128::from(id) << 64),
             shown: Arc::default(),
         };
         Session {
@@ -305,7 +305,7 @@ impl Session {
 
 /// The name under which something was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct OpenName {
     /// The directory that has the name.
     pub dir: Option<Ino>,
     /// The name in it, as it is stored; empty for a share's root.
@@ -342,7 +342,7 @@ pub struct Open {
     /// The owner of its claims.
     pub owner: Owner,
     /// The key under which its client caches: another open of it does not take that away.
-    pub key: Who,
+    pub key: OwnerId,
     /// The holder of the client's lease on its directory, as far as its CREATE has said.
     pub parent: Option<Owner>,
     /// Its oplock or lease.
@@ -389,10 +389,10 @@ impl File {
     }
 
     /// Returns a name in this directory as its client sees it.
-    pub fn shown(&self, name: &[u8]) -> String {
+    pub fn to_client_name(&self, name: &[u8]) -> String {
         match self.posix {
             true => names::shown_posix(name),
-            false => names::shown(name),
+            false => names::to_client_name(name),
         }
     }
 
@@ -434,7 +434,7 @@ impl LockSequences {
     }
 
     /// Places that have a last one, and its number.
-    pub fn all(&self) -> Vec<(u8, u8)> {
+    pub fn entries(&self) -> Vec<(u8, u8)> {
         let all = self.0.iter().flat_map(|all| all.iter().enumerate());
         all.filter_map(|(at, last)| Some((at as u8 + 1, (*last)?)))
             .collect()
@@ -450,7 +450,7 @@ impl LockSequences {
 
 /// A byte range that an open has locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct ByteRangeLock {
     /// The bytes.
     pub range: Range,
     /// Others may not read them either.
@@ -466,19 +466,19 @@ pub struct File {
     /// The file or directory that it is a stream of.
     pub base: Option<Base>,
     /// Its name at this open, which a rename changes.
-    pub named: Mutex<Named>,
+    pub named: Mutex<OpenName>,
     /// Position of its listing.
     pub listing: Mutex<Listing>,
     /// Position after the last READ or WRITE, in bytes, which clients may ask for.
     pub position: AtomicU64,
     /// Byte ranges that it has locked.
-    pub locks: Mutex<Vec<Held>>,
+    pub locks: Mutex<Vec<ByteRangeLock>>,
     /// Sequence numbers of its last LOCK requests.
     pub sequences: Mutex<LockSequences>,
     /// It has a claim in the table.
     pub claimed: bool,
     /// Its watch, if it is a directory.
-    pub watch: Mutex<Watching>,
+    pub watch: Mutex<OpenWatch>,
     /// Changes that are reported with its CLOSE, bits of [`crate::proto::filter`].
     pub unreported: AtomicU32,
     /// Keeps the inode when it loses its name.
@@ -589,8 +589,8 @@ impl Open {
             return;
         };
         leases.waits.end(self.id);
-        let watch = std::mem::replace(&mut *file.watch.lock(), Watching::Over);
-        if let Watching::By(watch) = watch {
+        let watch = std::mem::replace(&mut *file.watch.lock(), OpenWatch::Over);
+        if let OpenWatch::By(watch) = watch {
             watch.end();
         }
         for held in std::mem::take(&mut *file.locks.lock()) {
@@ -613,7 +613,7 @@ pub enum Access<'o> {
     /// Checks the access that an open was granted.
     Open(&'o Open),
     /// Checks nothing: this request has made the file. Has the key of its grant.
-    Made(&'o Owner, &'o Who),
+    Made(&'o Owner, &'o OwnerId),
 }
 
 impl AccessModel for Access<'_> {

@@ -17,7 +17,7 @@ pub const PIPES: &str = "IPC$";
 
 /// Returns all shares that admit a client of the server's address `local`, by name, without IPC$.
 /// Shares that are not browsable are included.
-pub fn all<'t>(
+pub fn list_shares<'t>(
     vfs: &Vfs,
     table: &'t ExportTable,
     (client, local): (IpAddr, IpAddr),
@@ -32,7 +32,7 @@ pub fn all<'t>(
 }
 
 /// The share that a volume is, if it is one.
-pub fn of(table: &ExportTable, volume: VolumeId) -> Option<&Share> {
+pub fn find_by_volume(table: &ExportTable, volume: VolumeId) -> Option<&Share> {
     table.of_volume(volume)?.share.as_ref()
 }
 
@@ -40,7 +40,9 @@ pub fn of(table: &ExportTable, volume: VolumeId) -> Option<&Share> {
 /// current settings count, not those at the time of the tree connect.
 pub fn must_seal(table: &ExportTable, target: Target) -> bool {
     match target {
-        Target::Volume(root) => of(table, root.volume).is_some_and(|share| share.encrypted),
+        Target::Volume(root) => {
+            find_by_volume(table, root.volume).is_some_and(|share| share.encrypted)
+        }
         Target::Pipes | Target::Referred => false,
     }
 }
@@ -49,13 +51,19 @@ pub fn must_seal(table: &ExportTable, target: Target) -> bool {
 /// settings.
 pub fn is_continuous(table: &ExportTable, target: Target) -> bool {
     match target {
-        Target::Volume(root) => of(table, root.volume).is_some_and(|share| share.continuous),
+        Target::Volume(root) => {
+            find_by_volume(table, root.volume).is_some_and(|share| share.continuous)
+        }
         Target::Pipes | Target::Referred => false,
     }
 }
 
 /// Returns the share of a name, in any case, that clients of the server's address `local` see.
-fn named<'t>(table: &'t ExportTable, local: IpAddr, name: &str) -> Option<(&'t Export, &'t Share)> {
+fn find_by_name<'t>(
+    table: &'t ExportTable,
+    local: IpAddr,
+    name: &str,
+) -> Option<(&'t Export, &'t Share)> {
     let lower = name.to_lowercase();
     table.seen_at(local).find_map(|export| {
         let share = export.share.as_ref()?;
@@ -65,11 +73,11 @@ fn named<'t>(table: &'t ExportTable, local: IpAddr, name: &str) -> Option<(&'t E
 
 /// Returns true if this server has a share of a name, in any case.
 pub fn exists(table: &ExportTable, local: IpAddr, name: &str) -> bool {
-    named(table, local, name).is_some()
+    find_by_name(table, local, name).is_some()
 }
 
 /// A share of another server.
-pub struct Referred {
+pub struct ShareReferral {
     /// Its name, as it is written.
     pub share: String,
     /// Addresses of its owner.
@@ -83,21 +91,21 @@ pub fn elsewhere(
     table: &ExportTable,
     local: IpAddr,
     name: &str,
-) -> Option<Referred> {
+) -> Option<ShareReferral> {
     if !matches!(table.scope(local), Scope::All) {
         return None;
     }
     let (share, remote) = directory.of_share(name)?;
     let reached = remote.smb.iter().filter(|at| at.port() == PORT);
     let targets: Vec<IpAddr> = reached.map(SocketAddr::ip).take(MAX_LOCATIONS).collect();
-    (!targets.is_empty()).then(|| Referred {
+    (!targets.is_empty()).then(|| ShareReferral {
         share: share.to_owned(),
         targets,
     })
 }
 
 /// A share that a client may connect to.
-pub struct Found {
+pub struct ConnectableShare {
     /// Its target.
     pub target: Target,
     /// Its name, as it is written.
@@ -118,18 +126,18 @@ pub fn find(
     (client, local): (IpAddr, IpAddr),
     session: &Channel,
     name: &str,
-) -> Result<Found, Status> {
+) -> Result<ConnectableShare, Status> {
     if name.eq_ignore_ascii_case(PIPES) {
-        return Ok(Found {
+        return Ok(ConnectableShare {
             target: Target::Pipes,
             name: PIPES.to_owned(),
             encrypted: false,
         });
     }
-    let Some((export, share)) = named(table, local, name) else {
+    let Some((export, share)) = find_by_name(table, local, name) else {
         // The owner decides who may use it.
         let referred = elsewhere(&vfs.directory(), table, local, name);
-        return Ok(Found {
+        return Ok(ConnectableShare {
             target: Target::Referred,
             name: referred.ok_or(Status::BAD_NETWORK_NAME)?.share,
             encrypted: false,
@@ -156,7 +164,7 @@ pub fn find(
         tracing::warn!(%client, user, share = share_name, "SMB share refused to a client that cannot encrypt (see ENCRYPT_DATA, and sec= and xprtsec= of --export-options)");
         return Err(Status::ACCESS_DENIED);
     }
-    Ok(Found {
+    Ok(ConnectableShare {
         target: Target::Volume(export.root()),
         name: share.name.clone(),
         encrypted,

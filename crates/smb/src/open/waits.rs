@@ -6,7 +6,7 @@
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use weir_vfs::claims::{Lock, Who};
+use weir_vfs::claims::{Lock, OwnerId};
 use weir_vfs::signal::Signal;
 
 /// The number of an open, and a range of it.
@@ -21,7 +21,7 @@ pub struct Waits {
 
 pub(crate) fn key(lock: &Lock) -> Key {
     let number = match lock.owner.who {
-        Who::Key(0, number) => number,
+        OwnerId::Key(0, number) => number,
         _ => 0,
     };
     (number, lock.range.start, lock.range.last)

@@ -5,11 +5,11 @@
 //! caches by [`Open::end`].
 
 use crate::context::run::{Failure, Operand, Run};
-use crate::context::step::Found;
+use crate::context::step::ResolvedFile;
 use crate::info::access::{denied, modes};
-use crate::open::deletions::{Marker, What};
+use crate::open::deletions::{Marker, RemovalKind};
 use crate::open::durable::{self, Durable};
-use crate::open::leases::{self, Attached, Hold};
+use crate::open::leases::{self, Hold, LeaseAttachment};
 use crate::open::session::{Access, File, Kind, Open, Session, Tree};
 use crate::ops::delete::outlast_caches;
 use crate::ops::request::{Disposition, Request, option};
@@ -18,7 +18,9 @@ use crate::proto::status::Status;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
-use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Owner, Removal, When, Who};
+use weir_vfs::claims::{
+    DeleteMode, MarkOutcome, Modes, OpenOutcome, OpenRequest, Owner, OwnerId, Removal,
+};
 use weir_vfs::grace::Kinds;
 use weir_vfs::volume::{FileKind, Pin};
 use weir_vfs::{FileId, Namespace, Stop, Suspend};
@@ -32,16 +34,16 @@ pub(super) mod action {
 }
 
 /// A file that is found or made, and what its CREATE wants of it.
-struct Wanted<'a> {
+struct ClaimContext<'a> {
     session: &'a Arc<Session>,
     file: FileId,
-    found: &'a Found,
+    found: &'a ResolvedFile,
     /// The access that was granted, bits of [`mask`].
     granted: u32,
     request: &'a Request,
 }
 
-impl Wanted<'_> {
+impl ClaimContext<'_> {
     fn directory(&self) -> bool {
         self.found.attr.kind == FileKind::Directory
     }
@@ -77,7 +79,7 @@ impl Wanted<'_> {
 }
 
 /// The lease of an open to be: the one that is asked for, and the attachment to it.
-type Leased = Option<(leases::Wanted, Attached)>;
+type AttachedLease = Option<(leases::LeaseRequest, LeaseAttachment)>;
 
 impl Run<'_> {
     /// Enters the claim, and the open.
@@ -86,12 +88,12 @@ impl Run<'_> {
         session: &Arc<Session>,
         tree: &Tree,
         operand: &Operand<'_>,
-        found: &Found,
+        found: &ResolvedFile,
         granted: u32,
         request: &Request,
     ) -> Result<Arc<Open>, Stop<Failure>> {
         let pin = operand.pin(&mut self.c.cx)?;
-        let wanted = Wanted {
+        let wanted = ClaimContext {
             session,
             file: operand.file_id(),
             found,
@@ -127,7 +129,7 @@ impl Run<'_> {
             persistent: OnceLock::new(),
             parent,
             create_guid: match durable {
-                Some(durable::Wanted::Second { guid, .. }) => {
+                Some(durable::DurableRequest::Second { guid, .. }) => {
                     Some((session.negotiated.offer.guid, guid))
                 }
                 _ => None,
@@ -145,7 +147,7 @@ impl Run<'_> {
     }
 
     /// Waits until no client of NFS can reclaim what the open conflicts with.
-    fn outlast_earlier(&self, wanted: &Wanted<'_>) -> Result<(), Stop<Failure>> {
+    fn outlast_earlier(&self, wanted: &ClaimContext<'_>) -> Result<(), Stop<Failure>> {
         let granted = wanted.granted;
         let binds = modes(granted) != Modes::NONE || granted & mask::DELETE != 0;
         if !wanted.is_old() || !binds {
@@ -160,7 +162,7 @@ impl Run<'_> {
     }
 
     /// Attaches the open to be to the lease that its client asks for, if it may have that.
-    fn attach(&self, wanted: &Wanted<'_>, may_cache: bool) -> Result<Leased, Status> {
+    fn attach(&self, wanted: &ClaimContext<'_>, may_cache: bool) -> Result<AttachedLease, Status> {
         let (session, file) = (wanted.session, wanted.file);
         let Some(asked) = self.lease(wanted.request) else {
             return Ok(None);
@@ -186,9 +188,9 @@ impl Run<'_> {
     /// Enters the claim of a file that is not of a snapshot.
     fn enter_claim(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &ClaimContext<'_>,
         owner: &Owner,
-        key: &Who,
+        key: &OwnerId,
     ) -> Result<(), Stop<Failure>> {
         if !wanted.live() {
             return Ok(());
@@ -210,22 +212,22 @@ impl Run<'_> {
             overwrite: wanted.overwrites(),
         };
         let (address, ask) = (owner.client.address, || vfs.claims.open(file, &open));
-        match self.s.with_room(address, ask, |o| *o == Opened::Full) {
-            Opened::Granted => Ok(()),
-            Opened::Denied => Err(Status::SHARING_VIOLATION.into()),
-            Opened::DeletePending => Err(Status::DELETE_PENDING.into()),
-            Opened::Breaking(ticket) => Err(Suspend::Recall(ticket).into()),
-            Opened::Full => Err(Status::INSUFFICIENT_RESOURCES.into()),
+        match self.s.with_room(address, ask, |o| *o == OpenOutcome::Full) {
+            OpenOutcome::Granted => Ok(()),
+            OpenOutcome::Denied => Err(Status::SHARING_VIOLATION.into()),
+            OpenOutcome::DeletePending => Err(Status::DELETE_PENDING.into()),
+            OpenOutcome::Breaking(ticket) => Err(Suspend::Recall(ticket).into()),
+            OpenOutcome::Full => Err(Status::INSUFFICIENT_RESOURCES.into()),
         }
     }
 
     /// Grants the lease, or else the oplock that is asked for.
     fn hold(
         &mut self,
-        wanted: &Wanted<'_>,
+        wanted: &ClaimContext<'_>,
         id: u64,
         owner: &Owner,
-        leased: Leased,
+        leased: AttachedLease,
         may_cache: bool,
     ) -> Hold {
         if let Some((lease, attached)) = leased {
@@ -242,7 +244,7 @@ impl Run<'_> {
     }
 
     /// Marks the file for deletion when the open is closed, if its CREATE asks for that.
-    fn mark_deletion(&self, wanted: &Wanted<'_>, open: &Open) -> Result<(), Status> {
+    fn mark_deletion(&self, wanted: &ClaimContext<'_>, open: &Open) -> Result<(), Status> {
         let named = &wanted.found.named;
         let Some(dir) = named.dir.filter(|_| wanted.deletes()) else {
             return Ok(());
@@ -254,13 +256,16 @@ impl Run<'_> {
         };
         let (vfs, file) = (&self.s.vfs, wanted.file);
         let deletions = &self.s.news.deletions;
-        let what = What::of(wanted.found.base.as_ref());
+        let what = RemovalKind::from_base(wanted.found.base.as_ref());
         let by = (self.conn.peer, self.security());
-        let marker = Marker::of(wanted.session, open.parent.clone(), by);
+        let marker = Marker::from_session(wanted.session, open.parent.clone(), by);
         deletions.mark(file, marker, what);
-        match vfs.claims.mark(file, &open.owner, When::OnClose, &removal) {
-            Marked::Yes => Ok(()),
-            Marked::NotOpen | Marked::Full => {
+        match vfs
+            .claims
+            .mark(file, &open.owner, DeleteMode::OnClose, &removal)
+        {
+            MarkOutcome::Yes => Ok(()),
+            MarkOutcome::NotOpen | MarkOutcome::Full => {
                 deletions.unmark(file);
                 open.end(vfs, &self.s.leases);
                 Err(Status::INSUFFICIENT_RESOURCES)
@@ -290,8 +295,8 @@ impl Run<'_> {
 fn owner_and_key(
     session: &Session,
     id: u64,
-    leased: Option<&(leases::Wanted, Attached)>,
-) -> (Owner, Who) {
+    leased: Option<&(leases::LeaseRequest, LeaseAttachment)>,
+) -> (Owner, OwnerId) {
     let holder = leased.map(|(_, attached)| attached.owner());
     let owner = leases::owner(holder.map_or(&session.client, |o| &o.client), id);
     let key = holder.map_or(&owner.who, |o| &o.who).clone();
@@ -299,7 +304,7 @@ fn owner_and_key(
 }
 
 /// Returns the open file.
-fn file_of(wanted: &Wanted<'_>, pin: Option<Pin>) -> File {
+fn file_of(wanted: &ClaimContext<'_>, pin: Option<Pin>) -> File {
     File {
         id: wanted.file,
         directory: AtomicBool::new(wanted.directory()),

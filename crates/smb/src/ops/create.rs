@@ -7,19 +7,19 @@
 //! conflict with; truncate a file that is overwritten. A wait repeats none of them ([`Step`]).
 
 use crate::context::run::{CommandResult, Failure, Operand, Run};
-use crate::context::step::{Claimed, Found, Step};
+use crate::context::step::{ClaimedOpen, ResolvedFile, Step};
 use crate::info::access::{allowed, listed};
 use crate::info::entry::{self, attributes};
-use crate::info::shown::{Said, Shown, put_response};
+use crate::info::shown::{NetworkOpenInfo, ResponseContexts, put_response};
 use crate::info::{apple, previous, reparse};
 use crate::open::durable;
 use crate::open::leases::{self, Hold};
 use crate::open::persistent::Deletes;
-use crate::open::session::{Access, Kind, Named, Open, Session, Target, Tree};
+use crate::open::session::{Access, Kind, Open, OpenName, Session, Target, Tree};
 use crate::open::shares;
 use crate::ops::claim::action;
 use crate::ops::quota;
-use crate::ops::request::{Disposition, Request, Shared, option};
+use crate::ops::request::{Disposition, Request, ShareType, option};
 use crate::pipes::pipe::Pipe;
 use crate::proto::mask::{self, generic};
 use crate::proto::status::Status;
@@ -28,9 +28,9 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use weir_base::invariant;
-use weir_vfs::claims::When;
+use weir_vfs::claims::DeleteMode;
 use weir_vfs::volume::{Attr, CreateHow, FileKind, SetAttr};
-use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Namespace, Stop, Suspend};
+use weir_vfs::{ChargeProof, Error, FileId, FileRef, MetadataWrite, Namespace, Stop, Suspend};
 
 /// The mode of files and directories that are made, of which the umask is left where their
 /// directory passes no list on: what a client of SMB says of permissions is in no mode.
@@ -39,23 +39,23 @@ const FILE_UMASK: u32 = 0o133;
 const DIRECTORY_UMASK: u32 = 0o022;
 
 /// Result of walking a path.
-enum Walked {
-    Found(Found),
+enum WalkOutcome {
+    Found(ResolvedFile),
     /// The directory in which a name is missing, and the name.
     Missing {
         dir: FileRef,
-        named: Named,
+        named: OpenName,
     },
     /// A symbolic link on the way, and the number of names behind it.
     Link(FileRef, usize),
 }
 
 /// Returns the kind of objects under a tree connect.
-fn shared(target: Target) -> Result<Shared, Status> {
+fn shared(target: Target) -> Result<ShareType, Status> {
     match target {
         Target::Referred => Err(Status::PATH_NOT_COVERED),
-        Target::Pipes => Ok(Shared::Pipes),
-        Target::Volume(_) => Ok(Shared::Files),
+        Target::Pipes => Ok(ShareType::Pipes),
+        Target::Volume(_) => Ok(ShareType::Files),
     }
 }
 
@@ -77,7 +77,7 @@ impl<'a> Run<'a> {
             return self.claimed(&session.session, claimed, &request);
         }
         let wanted = self.durable(&request);
-        if let Some(durable::Wanted::Second { guid, .. }) = wanted
+        if let Some(durable::DurableRequest::Second { guid, .. }) = wanted
             && let Some(outcome) = self.replayed(&session.session, &tree, guid, &request)?
         {
             return outcome;
@@ -95,7 +95,7 @@ impl<'a> Run<'a> {
         let lease = self.lease(&request);
         let parent = lease.and_then(|wanted| wanted.parent(&session.client));
         let within = Access::Within(&session.walker, parent.as_ref());
-        let (operand, charged) = self.enter(&session, root, within, Changes)?;
+        let (operand, charged) = self.enter(&session, root, within, MetadataWrite)?;
         let root = match second.or(request.second) {
             None => root,
             Some(second) => {
@@ -122,19 +122,19 @@ impl<'a> Run<'a> {
             _ => {
                 self.c.walked = self.s.moves.read().count();
                 let found = match self.walk(&operand, root, &path, request.posix.is_some())? {
-                    Walked::Link(link, others) => {
+                    WalkOutcome::Link(link, others) => {
                         let at = (root, link);
                         return Err(self.stopped_on(&session, at, &request.path, others));
                     }
-                    Walked::Found(found)
+                    WalkOutcome::Found(found)
                         if reparse::is_link(&found.attr)
                             && !request.asks(option::OPEN_REPARSE_POINT) =>
                     {
                         let at = (root, found.file);
                         return Err(self.stopped_on(&session, at, &request.path, 0));
                     }
-                    Walked::Found(found) => self.made_before(root, found, &request),
-                    Walked::Missing { dir, named } => {
+                    WalkOutcome::Found(found) => self.made_before(root, found, &request),
+                    WalkOutcome::Missing { dir, named } => {
                         self.make(&operand, charged, dir, named, &request)?
                     }
                 };
@@ -152,7 +152,7 @@ impl<'a> Run<'a> {
             true => self.dress(&session, &operand, &found, &request)?,
             false => check(&found, &request)?,
         }
-        let here = operand.at(found.file);
+        let here = operand.with_file(found.file);
         if !found.made && request.disposition.cuts() {
             has_room(&here, &found.attr, request.allocation, found.attr.used)?;
         }
@@ -163,12 +163,21 @@ impl<'a> Run<'a> {
             self.c.step = Step::Opened(Arc::clone(&open));
             return self.cut(&session.session, &open, &request);
         }
-        self.claimed(&session.session, Claimed::new(open, found.attr), &request)
+        self.claimed(
+            &session.session,
+            ClaimedOpen::new(open, found.attr),
+            &request,
+        )
     }
 
     /// Marks a file that was found as made, if this CREATE made it and a crash came before its open
     /// was recorded.
-    fn made_before(&mut self, root: FileId, mut found: Found, request: &Request) -> Found {
+    fn made_before(
+        &mut self,
+        root: FileId,
+        mut found: ResolvedFile,
+        request: &Request,
+    ) -> ResolvedFile {
         let name = self.create_name(request);
         let before = name.and_then(|name| self.s.made.before(name, self.s.clock.monotonic()));
         if before == Some((root.volume, found.file.ino)) && root.namespace == Namespace::Live {
@@ -182,10 +191,10 @@ impl<'a> Run<'a> {
     fn claimed(
         &mut self,
         session: &Arc<Session>,
-        claimed: Claimed,
+        claimed: ClaimedOpen,
         request: &Request,
     ) -> CommandResult {
-        let Claimed { open, attr } = claimed.clone();
+        let ClaimedOpen { open, attr } = claimed.clone();
         // A wait from here on repeats nothing of what was before.
         self.c.step = Step::Claimed(claimed);
         match self.persist(session, &open, request) {
@@ -208,7 +217,7 @@ impl<'a> Run<'a> {
         open: &Arc<Open>,
         request: &Request,
     ) -> Result<(), Stop> {
-        let Some(durable::Wanted::Second { timeout, .. }) = self.persistent(request) else {
+        let Some(durable::DurableRequest::Second { timeout, .. }) = self.persistent(request) else {
             return Ok(());
         };
         let Some(file) = open
@@ -224,7 +233,7 @@ impl<'a> Run<'a> {
         let head = open.head(&session.user, request.share, timeout, lease);
         let deletes = match request.asks(option::DELETE_ON_CLOSE) {
             true => Deletes::Yes {
-                when: When::OnClose,
+                when: DeleteMode::OnClose,
                 alone: file.posix,
             },
             false => Deletes::No,
@@ -244,7 +253,7 @@ impl<'a> Run<'a> {
     }
 
     /// The persistent open that is asked for, of a share that has them.
-    fn persistent(&self, request: &Request) -> Option<durable::Wanted> {
+    fn persistent(&self, request: &Request) -> Option<durable::DurableRequest> {
         let wanted = self.durable(request)?;
         let target = self.tree().ok()?.target;
         let can = self.session().ok()?.negotiated.offer.has_persistent();
@@ -255,7 +264,7 @@ impl<'a> Run<'a> {
     /// Returns the name of a CREATE whose open is to be persistent.
     fn create_name(&self, request: &Request) -> Option<durable::Name> {
         match self.persistent(request) {
-            Some(durable::Wanted::Second { guid, .. }) => {
+            Some(durable::DurableRequest::Second { guid, .. }) => {
                 Some((self.session().ok()?.negotiated.offer.guid, guid))
             }
             _ => None,
@@ -269,16 +278,16 @@ impl<'a> Run<'a> {
         volume: FileId,
         path: &[Vec<u8>],
         exact: bool,
-    ) -> Result<Walked, Stop<Failure>> {
+    ) -> Result<WalkOutcome, Stop<Failure>> {
         let cx = &mut self.c.cx;
         let mut file = FileRef {
             ino: volume.ino,
             namespace: volume.namespace,
         };
-        let mut named = Named::default();
+        let mut named = OpenName::default();
         let Some((last, dirs)) = path.split_last() else {
             let attr = root.getattr(cx)?;
-            return Ok(Walked::Found(Found {
+            return Ok(WalkOutcome::Found(ResolvedFile {
                 file,
                 attr,
                 named,
@@ -288,30 +297,30 @@ impl<'a> Run<'a> {
             }));
         };
         for (n, name) in dirs.iter().enumerate() {
-            let (found, next, stored) = match listed(&root.at(file), cx, name, exact) {
+            let (found, next, stored) = match listed(&root.with_file(file), cx, name, exact) {
                 Err(Stop::Failed(Error::NotFound | Error::NotDir)) => {
                     return Err(Status::OBJECT_PATH_NOT_FOUND.into());
                 }
                 found => found?,
             };
             if reparse::is_link(&found.attr) {
-                return Ok(Walked::Link(next, dirs.len() - n));
+                return Ok(WalkOutcome::Link(next, dirs.len() - n));
             }
             if found.attr.kind != FileKind::Directory {
                 return Err(Status::OBJECT_PATH_NOT_FOUND.into());
             }
-            named.path.push_str(&names::shown(&stored));
+            named.path.push_str(&names::to_client_name(&stored));
             named.path.push('\\');
             file = next;
         }
         named.dir = Some(file.ino);
-        let dir = root.at(file);
+        let dir = root.with_file(file);
         match listed(&dir, cx, last, exact) {
             Ok((found, child, stored)) => {
                 let removable = dir.removes(&found.dir, &found.attr);
-                named.path.push_str(&names::shown(&stored));
+                named.path.push_str(&names::to_client_name(&stored));
                 named.name = stored;
-                Ok(Walked::Found(Found {
+                Ok(WalkOutcome::Found(ResolvedFile {
                     file: child,
                     attr: found.attr,
                     named,
@@ -321,9 +330,9 @@ impl<'a> Run<'a> {
                 }))
             }
             Err(Stop::Failed(Error::NotFound)) => {
-                named.path.push_str(&names::shown(last));
+                named.path.push_str(&names::to_client_name(last));
                 named.name = last.clone().into();
-                Ok(Walked::Missing { dir: file, named })
+                Ok(WalkOutcome::Missing { dir: file, named })
             }
             Err(Stop::Failed(Error::NotDir)) => Err(Status::OBJECT_PATH_NOT_FOUND.into()),
             Err(why) => Err(why.into()),
@@ -334,11 +343,11 @@ impl<'a> Run<'a> {
     fn make(
         &mut self,
         root: &Operand<'_>,
-        charged: Charged<Changes>,
+        charged: ChargeProof<MetadataWrite>,
         dir: FileRef,
-        named: Named,
+        named: OpenName,
         request: &Request,
-    ) -> Result<Found, Stop<Failure>> {
+    ) -> Result<ResolvedFile, Stop<Failure>> {
         if !request.disposition.makes() {
             return Err(Status::OBJECT_NAME_NOT_FOUND.into());
         }
@@ -347,7 +356,7 @@ impl<'a> Run<'a> {
             return Err(Status::INVALID_PARAMETER.into());
         }
         if !directory && request.allocation > 0 {
-            let dir = root.at(dir);
+            let dir = root.with_file(dir);
             let attr = dir.getattr(&mut self.c.cx)?;
             has_room(&dir, &attr, request.allocation, 0)?;
         }
@@ -369,7 +378,7 @@ impl<'a> Run<'a> {
             } as u16),
             ..SetAttr::default()
         };
-        let dir = root.at(dir);
+        let dir = root.with_file(dir);
         let call = self.create_name(request).map(|name| self.s.made.key(name));
         let (cx, name) = (&mut self.c.cx, &named.name);
         let done = match directory {
@@ -389,7 +398,7 @@ impl<'a> Run<'a> {
             done => done?,
         };
         self.c.wait_for(done.lsn);
-        let found = Found {
+        let found = ResolvedFile {
             file: dir.near(done.value.ino),
             attr: done.value.attr,
             named,
@@ -405,7 +414,7 @@ impl<'a> Run<'a> {
     fn grant(
         &self,
         operand: &Operand<'_>,
-        found: &Found,
+        found: &ResolvedFile,
         request: &Request,
     ) -> Result<u32, Status> {
         let attr = &found.attr;
@@ -451,7 +460,7 @@ impl<'a> Run<'a> {
 
     /// The lease that is asked for, if the client may have it: from 2.1 on of version 1, from 3.0
     /// on of version 2 as well.
-    pub(super) fn lease(&self, request: &Request) -> Option<leases::Wanted> {
+    pub(super) fn lease(&self, request: &Request) -> Option<leases::LeaseRequest> {
         let second = self.conn.dialect() > Some(crate::proto::dialect::Dialect::Smb210);
         request.lease.filter(|wanted| second || !wanted.is_second())
     }
@@ -473,12 +482,12 @@ impl<'a> Run<'a> {
             ..SetAttr::default()
         };
         let made = Access::Made(&open.owner, &open.key);
-        let (operand, charged) = self.enter(session, file.id, made, Changes)?;
+        let (operand, charged) = self.enter(session, file.id, made, MetadataWrite)?;
         let done = operand.setattr(&mut self.c.cx, charged, &set, None);
         // Attributes are the owner's to set, the content is not.
         let done = match done {
             Err(Stop::Failed(Error::Perm)) => {
-                let (operand, charged) = self.enter(session, file.id, made, Changes)?;
+                let (operand, charged) = self.enter(session, file.id, made, MetadataWrite)?;
                 let set = SetAttr { dos: None, ..set };
                 operand.setattr(&mut self.c.cx, charged, &set, None)
             }
@@ -490,7 +499,7 @@ impl<'a> Run<'a> {
                 let all = filter::ATTRIBUTES | filter::SIZE | filter::LAST_WRITE;
                 self.modified(session, open, all);
                 let attr = self.whole(session, open, file, done.value.after)?;
-                self.claimed(session, Claimed::new(Arc::clone(open), attr), request)
+                self.claimed(session, ClaimedOpen::new(Arc::clone(open), attr), request)
             }
             Err(Stop::Failed(error)) => {
                 // The client learns of no open.
@@ -514,11 +523,11 @@ impl<'a> Run<'a> {
         let maximal = match (request.maximal, open.file()) {
             (true, Some(file)) => {
                 let access = Access::Permissions(&session.walker);
-                let (operand, _) = self.enter(session, file.id, access, Changes)?;
+                let (operand, _) = self.enter(session, file.id, access, MetadataWrite)?;
                 let named = file.named.lock().clone();
                 let removable = match named.dir.filter(|_| file.base.is_none()) {
                     Some(dir) => {
-                        let dir = operand.at(operand.near(dir)).getattr(&mut self.c.cx);
+                        let dir = operand.with_file(operand.near(dir)).getattr(&mut self.c.cx);
                         match dir {
                             Ok(dir) => Some(operand.removes(&dir, attr)),
                             Err(Stop::Failed(_)) => Some(false),
@@ -527,7 +536,7 @@ impl<'a> Run<'a> {
                     }
                     None => None,
                 };
-                let found = Found {
+                let found = ResolvedFile {
                     file: operand.file(),
                     attr: *attr,
                     named,
@@ -558,8 +567,8 @@ impl<'a> Run<'a> {
             &mut self.c.out,
             &open,
             action,
-            &Shown::of(attr),
-            &Said {
+            &NetworkOpenInfo::from_attr(attr),
+            &ResponseContexts {
                 maximal,
                 disk_id: id.filter(|_| request.disk_id),
                 lease: lease.as_deref(),
@@ -580,7 +589,7 @@ impl<'a> Run<'a> {
         let pipe = Pipe::open(name).ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
         let kind = Kind::Pipe(Box::new(Mutex::new(pipe)));
         let open = self.add_open(session, tree, kind, mask::ALL)?;
-        let shown = Shown {
+        let shown = NetworkOpenInfo {
             times: [0; 4],
             allocated: 4096,
             size: 0,
@@ -591,7 +600,7 @@ impl<'a> Run<'a> {
             &open,
             action::OPENED,
             &shown,
-            &Said::default(),
+            &ResponseContexts::default(),
         );
         Ok(Status::SUCCESS)
     }
@@ -646,7 +655,7 @@ pub(crate) fn has_room(
 }
 
 /// Checks that the existing file may be opened by this request.
-fn check(found: &Found, request: &Request) -> Result<(), Status> {
+fn check(found: &ResolvedFile, request: &Request) -> Result<(), Status> {
     let attr = &found.attr;
     let directory = entry::shows_directory(attr);
     if request.disposition == Disposition::Create {

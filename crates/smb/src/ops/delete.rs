@@ -2,12 +2,12 @@
 
 use crate::conn::server::Service;
 use crate::context::run::Failure;
-use crate::open::deletions::{Deletion, Mark, What};
+use crate::open::deletions::{Deletion, Mark, RemovalKind};
 use crate::open::session::Access;
 use weir_vfs::claims::{Event, Passage, Removal, Style};
 use weir_vfs::{
-    AccessModel, Admissions, Changes, FileId, Flavour, Namespace, OpContext, OpResult, Protocol,
-    Stop, Suspend, Transport, Vfs,
+    AccessModel, Admissions, FileId, Flavour, MetadataWrite, Namespace, OpContext, OpResult,
+    Protocol, Stop, Suspend, Transport, Vfs,
 };
 
 /// Breaks the handle caching of others, so that they close files that they keep open for later use,
@@ -77,11 +77,11 @@ impl Service {
             Some(_) => self.vfs.admit_file(&table, dir, &session)?,
             None => self.vfs.admit_any_flavour(&table, dir, &session)?,
         };
-        let (dir, charged) = admitted.charge(&self.vfs, cx, Changes)?;
+        let (dir, charged) = admitted.charge(&self.vfs, cx, MetadataWrite)?;
         // Another file may have the name by now.
         let found = match mark.what {
-            What::Stream => dir.stream(cx, &removal.name).map(|(s, _)| s.attr.ino),
-            What::Name => dir.listed(cx, &removal.name).map(|(f, _)| f.ino),
+            RemovalKind::Stream => dir.stream(cx, &removal.name).map(|(s, _)| s.attr.ino),
+            RemovalKind::Name => dir.listed(cx, &removal.name).map(|(f, _)| f.ino),
         };
         match found {
             Ok(ino) if ino == file.ino => {}
@@ -90,20 +90,20 @@ impl Service {
             Err(why) => return Err(why),
         }
         Ok(match mark.what {
-            What::Name => dir.remove_any(cx, charged, &removal.name)?.lsn,
-            What::Stream => dir.move_stream(cx, charged, &removal.name, None)?.lsn,
+            RemovalKind::Name => dir.remove_any(cx, charged, &removal.name)?.lsn,
+            RemovalKind::Stream => dir.move_stream(cx, charged, &removal.name, None)?.lsn,
         })
     }
 
     /// Does a deletion to its end.
     pub(crate) async fn delete(&self, deletion: Deletion) {
-        let mut cx = OpContext::new(self.clock.now(), 0, None);
+        let mut cx = OpContext::new(self.clock.current_time(), 0, None);
         while let Err(Stop::Suspended(suspend)) = self.remove(&deletion, &mut cx) {
             if cx.resume(&self.vfs, suspend).await.is_err() {
                 self.vfs.claims.deleted(deletion.file);
                 break;
             }
         }
-        cx.settle(&self.vfs.throttle);
+        cx.settle_charge(&self.vfs.throttle);
     }
 }

@@ -6,7 +6,7 @@
 //! owner's address.
 
 use crate::context::run::{Failure, Run};
-use crate::open::shares::{self, Referred};
+use crate::open::shares::{self, ShareReferral};
 use crate::proto::status::Status;
 use std::net::IpAddr;
 use weir_auth::wire::{Put, Reader, from_utf16, utf16};
@@ -52,7 +52,7 @@ fn decode(input: &[u8], extended: bool) -> Result<(u16, String), Status> {
 
 /// Returns RESP_GET_DFS_REFERRAL (§2.2.4) for a share; `path` is the part of the request that the
 /// referral replaces.
-fn response(level: u16, path: &str, referred: &Referred) -> Vec<u8> {
+fn response(level: u16, path: &str, referred: &ShareReferral) -> Vec<u8> {
     let version = level.min(4);
     let mut out = Vec::new();
     out.put_u16(utf16(path).len() as u16);

@@ -2,10 +2,10 @@
 //!
 //! **Copies.** Chunks that begin and end at block boundaries share the blocks with their source.
 //! Others are read as a whole and written, under the limits of the volume. Holes stay holes. A copy
-//! that resumes after a wait repeats nothing ([`Copying`]).
+//! that resumes after a wait repeats nothing ([`CopyProgress`]).
 
 use crate::context::run::{Failure, Run};
-use crate::context::step::{Copying, Ranges, Step};
+use crate::context::step::{CopyProgress, Ranges, Step};
 use crate::info::entry::attributes;
 use crate::open::session::{Access, File, Open, Session};
 use crate::proto::mask;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use weir_auth::wire::{Put, Reader};
 use weir_base::BLOCK_SIZE;
 use weir_vfs::volume::{AtEnd, Seek, SetAttr, Sought, Stability};
-use weir_vfs::{Changes, Error, Looks, Reads, Stop, Writes};
+use weir_vfs::{DataRead, DataWrite, Error, MetadataRead, MetadataWrite, Stop};
 
 /// Control codes.
 mod code {
@@ -156,7 +156,7 @@ impl Run<'_> {
             session,
             file.id,
             Access::Made(&open.owner, &open.key),
-            Changes,
+            MetadataWrite,
         )?;
         let attr = operand.getattr(&mut self.c.cx)?;
         let old = attr.dos;
@@ -190,7 +190,7 @@ impl Run<'_> {
         if to > i64::MAX as u64 || from > to {
             return Err(Status::INVALID_PARAMETER.into());
         }
-        let (operand, charged) = self.enter(session, file.id, Access::Open(open), Changes)?;
+        let (operand, charged) = self.enter(session, file.id, Access::Open(open), MetadataWrite)?;
         let end = to.min(operand.getattr(&mut self.c.cx)?.size);
         if from >= end {
             return Ok(());
@@ -230,7 +230,7 @@ impl Run<'_> {
                 ..Ranges::default()
             },
         };
-        let (operand, _) = self.enter(session, file.id, Access::Open(open), Looks)?;
+        let (operand, _) = self.enter(session, file.id, Access::Open(open), MetadataRead)?;
         let attr = operand.getattr(&mut self.c.cx)?;
         let attr = self.whole(session, open, file, attr)?;
         let end = end.min(attr.size);
@@ -241,7 +241,8 @@ impl Run<'_> {
             }
         }
         while so_far.from < end && so_far.found.len() < MOST_RANGES {
-            let (operand, charged) = self.enter(session, file.id, Access::Open(open), Looks)?;
+            let (operand, charged) =
+                self.enter(session, file.id, Access::Open(open), MetadataRead)?;
             let what = match so_far.begun {
                 Some(_) => Seek::Hole,
                 None => Seek::Data,
@@ -318,8 +319,8 @@ impl Run<'_> {
         if file.id == of.id && from.abs_diff(to) < len {
             return Err(Status::NOT_SUPPORTED.into());
         }
-        let (operand, charged) = self.enter(session, file.id, Access::Open(open), Changes)?;
-        let (giver, _) = self.enter(session, of.id, Access::Open(&source), Changes)?;
+        let (operand, charged) = self.enter(session, file.id, Access::Open(open), MetadataWrite)?;
+        let (giver, _) = self.enter(session, of.id, Access::Open(&source), MetadataWrite)?;
         let cx = &mut self.c.cx;
         let end = giver.getattr(cx)?.size;
         // Whole clusters, which the source has (MS-FSCC §2.3.8).
@@ -405,7 +406,7 @@ impl Run<'_> {
         }
         let mut copying = match std::mem::take(&mut self.c.step) {
             Step::Copying(copying) => *copying,
-            _ => Copying::default(),
+            _ => CopyProgress::default(),
         };
         let status = loop {
             let Some(chunk) = chunks.get(copying.chunks) else {
@@ -441,7 +442,7 @@ impl Run<'_> {
         (source, of): (&Arc<Open>, &File),
         (open, file): (&Open, &File),
         chunk: Chunk,
-        copying: &mut Copying,
+        copying: &mut CopyProgress,
     ) -> Result<(), Stop<Failure>> {
         let lock = |why: Stop| match why {
             Stop::Failed(Error::Locked) => Status::FILE_LOCK_CONFLICT.into(),
@@ -451,8 +452,9 @@ impl Run<'_> {
         let whole = [chunk.from, chunk.to, u64::from(chunk.len)];
         let shares = whole.iter().all(|n| n % BLOCK == 0) && !copying.piecewise && within == 0;
         if shares {
-            let (operand, charged) = self.enter(session, file.id, Access::Open(open), Changes)?;
-            let (giver, _) = self.enter(session, of.id, Access::Open(source), Changes)?;
+            let (operand, charged) =
+                self.enter(session, file.id, Access::Open(open), MetadataWrite)?;
+            let (giver, _) = self.enter(session, of.id, Access::Open(source), MetadataWrite)?;
             let cx = &mut self.c.cx;
             if chunk.from + u64::from(chunk.len) > giver.getattr(cx)?.size {
                 return Err(Status::INVALID_VIEW_SIZE.into());
@@ -474,7 +476,7 @@ impl Run<'_> {
         }
         let Some(read) = &copying.read else {
             let len = chunk.len as usize;
-            let (giver, reads) = self.enter(session, of.id, Access::Open(source), Reads(len))?;
+            let (giver, reads) = self.enter(session, of.id, Access::Open(source), DataRead(len))?;
             let cx = &mut self.c.cx;
             let read = giver.read(cx, reads, chunk.from).map_err(lock)?;
             if read.len < len {
@@ -490,13 +492,14 @@ impl Run<'_> {
             let len = part.len();
             let lsn = match hole {
                 true => {
-                    let (operand, charged) = self.enter(session, file.id, access, Changes)?;
+                    let (operand, charged) = self.enter(session, file.id, access, MetadataWrite)?;
                     let hole = (at, len as u64);
                     let done = operand.punch(&mut self.c.cx, charged, hole, AtEnd::Grow);
                     done.map_err(lock)?.lsn
                 }
                 false => {
-                    let (operand, charged) = self.enter(session, file.id, access, Writes(len))?;
+                    let (operand, charged) =
+                        self.enter(session, file.id, access, DataWrite(len))?;
                     // Not stable, so that it is written wholly or not at all.
                     let (cx, how) = (&mut self.c.cx, Stability::Unstable);
                     let done = operand.write(cx, charged, at, &read.part(part), how);

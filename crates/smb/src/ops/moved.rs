@@ -2,7 +2,7 @@
 
 use crate::conn::server::Service;
 use crate::open::moves::Move;
-use crate::open::session::{Named, Open};
+use crate::open::session::{Open, OpenName};
 use crate::proto::names::below;
 use std::sync::Arc;
 use weir_base::VolumeId;
@@ -12,7 +12,7 @@ impl Service {
     /// session or without.
     fn opens_under(&self, volume: VolumeId, dir: &str) -> Vec<Arc<Open>> {
         let under = |open: &Open| open.is_below(volume, dir) || open.is_at(volume, dir);
-        let mut out = self.leases.durables.all(under);
+        let mut out = self.leases.durables.select_opens(under);
         for session in self.all_sessions() {
             out.extend(session.opens(under));
         }
@@ -32,7 +32,7 @@ impl Service {
                 Some(rest) => format!("{to}{rest}"),
                 None => return true,
             };
-            persistent.has_room(&Named { path, ..named }, locks)
+            persistent.has_room(&OpenName { path, ..named }, locks)
         };
         self.opens_under(volume, from).iter().all(fits)
     }
@@ -43,7 +43,7 @@ impl Service {
         &self,
         volume: VolumeId,
         dir: &Open,
-        mut new: Named,
+        mut new: OpenName,
         seen: u64,
     ) -> Vec<Arc<Open>> {
         let Some(file) = dir.file() else {

@@ -5,13 +5,13 @@ use crate::context::step::Step;
 use crate::info::access::listed;
 use crate::info::ea;
 use crate::info::entry::{self, attributes, class};
-use crate::open::deletions::{Marker, What};
+use crate::open::deletions::{Marker, RemovalKind};
 use crate::open::persistent::Deletes;
-use crate::open::session::{Access, Base, File, Named, Open, Session};
+use crate::open::session::{Access, Base, File, Open, OpenName, Session};
 use crate::ops::create::has_room;
 use crate::ops::read_write::is_regular;
 use crate::proto::dialect::MAX_TRANSFER;
-use crate::proto::security::{self, Wanted};
+use crate::proto::security::{self, DescriptorUpdate};
 use crate::proto::status::Status;
 use crate::proto::{filter, mask, names};
 use std::borrow::Cow;
@@ -19,11 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_auth::wire::{Put, Reader, from_filetime, from_utf16, part};
 use weir_base::{BLOCK_SIZE, Time};
-use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Owner, Removal, When};
+use weir_vfs::claims::{DeleteMode, MarkOutcome, Modes, OpenOutcome, OpenRequest, Owner, Removal};
 use weir_vfs::volume::{
     Attr, DIRECTORY_LINK, FileKind, Guard, ReadDirLimit, SetAttr, SetTime, StatFs,
 };
-use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Looks, Namespace, Stop, Suspend};
+use weir_vfs::{
+    ChargeProof, Error, FileId, FileRef, MetadataRead, MetadataWrite, Namespace, Stop, Suspend,
+};
 
 /// InfoType (§2.2.37).
 mod kind {
@@ -51,7 +53,7 @@ mod mode {
 }
 
 /// Location of a new name.
-struct Place {
+struct NewName {
     /// The directory, within its volume and among all.
     at: FileRef,
     dir: FileId,
@@ -127,7 +129,7 @@ impl Run<'_> {
             (kind::FILE, class::EA | class::ALL) => ea::size(&self.eas(&session, &open, file)?),
             _ => 0,
         };
-        let (operand, _) = self.enter(&session, file.id, Access::Open(&open), Looks)?;
+        let (operand, _) = self.enter(&session, file.id, Access::Open(&open), MetadataRead)?;
         let attr = operand.getattr(&mut self.c.cx)?;
         let attr = self.whole(&session, &open, file, attr)?;
         let mut data = Vec::new();
@@ -195,7 +197,7 @@ impl Run<'_> {
             Guard::Mode => None,
             Guard::Acl | Guard::Granted(_) => {
                 let access = Access::Made(&open.owner, &open.key);
-                let (main, _) = self.enter(session, file.main().id, access, Looks)?;
+                let (main, _) = self.enter(session, file.main().id, access, MetadataRead)?;
                 Some(main.acl(&mut self.c.cx)?)
             }
         };
@@ -251,7 +253,7 @@ impl Run<'_> {
         let mut data = Vec::new();
         match (open.in_volume(session), (kind, class)) {
             (Some((root, access)), (kind::FILESYSTEM, class)) => {
-                let (operand, _) = self.enter(session, root, access, Looks)?;
+                let (operand, _) = self.enter(session, root, access, MetadataRead)?;
                 let attr = operand.getattr(&mut self.c.cx)?;
                 self.put_fs(&mut data, (class, most), &operand, &attr)?;
                 return Ok(self.put_cut(data, most));
@@ -391,7 +393,7 @@ impl Run<'_> {
         // Holes are not its business, nor is what a link was made of.
         let (mut kept, mut guard) = (0, None);
         let (main, access) = (file.main().id, Access::Open(open));
-        let (operand, charged) = self.enter(session, main, access, Changes)?;
+        let (operand, charged) = self.enter(session, main, access, MetadataWrite)?;
         if dos != 0 {
             let attr = operand.getattr(&mut self.c.cx)?;
             kept = u32::from(attr.dos) & (attributes::SPARSE | u32::from(DIRECTORY_LINK));
@@ -449,7 +451,7 @@ impl Run<'_> {
         if needed.iter().any(|(asks, bit)| *asks && !open.may(*bit)) {
             return Err(Status::ACCESS_DENIED.into());
         }
-        let wanted = Wanted::decode(data, parts)?;
+        let wanted = DescriptorUpdate::decode(data, parts)?;
         self.put_security(session, file.main(), &open.owner, &wanted)?;
         self.modified(session, open, filter::SECURITY);
         Ok(())
@@ -464,10 +466,10 @@ impl Run<'_> {
             directory,
         }: Base,
         owner: &Owner,
-        wanted: &Wanted,
+        wanted: &DescriptorUpdate,
     ) -> Result<(), Stop<Failure>> {
         let access = Access::Made(owner, &owner.who);
-        let (operand, charged) = self.enter(session, file, access, Changes)?;
+        let (operand, charged) = self.enter(session, file, access, MetadataWrite)?;
         let mut attr = operand.getattr(&mut self.c.cx)?;
         let known = self.s.domains().known();
         let (uid, gid) = (wanted.uid(&attr, &known)?, wanted.gid(&attr, &known)?);
@@ -486,7 +488,7 @@ impl Run<'_> {
         }
         // Its entries are for the owner that it has by now.
         if let Some(list) = wanted.list(&attr, directory, &known) {
-            let (operand, charged) = self.enter(session, file, access, Changes)?;
+            let (operand, charged) = self.enter(session, file, access, MetadataWrite)?;
             let done = operand.set_acl(&mut self.c.cx, charged, &list)?;
             self.c.wait_for(done.lsn);
         }
@@ -501,7 +503,7 @@ impl Run<'_> {
         size: u64,
     ) -> Result<(), Stop<Failure>> {
         may_resize(open, file, size)?;
-        let entered = self.enter(session, file.id, Access::Open(open), Changes)?;
+        let entered = self.enter(session, file.id, Access::Open(open), MetadataWrite)?;
         self.resize(session, open, entered, size, None)
     }
 
@@ -513,7 +515,7 @@ impl Run<'_> {
         size: u64,
     ) -> Result<(), Stop<Failure>> {
         may_resize(open, file, size)?;
-        let (operand, charged) = self.enter(session, file.id, Access::Open(open), Changes)?;
+        let (operand, charged) = self.enter(session, file.id, Access::Open(open), MetadataWrite)?;
         let attr = operand.getattr(&mut self.c.cx)?;
         if !is_regular(&attr) {
             return Ok(());
@@ -530,7 +532,7 @@ impl Run<'_> {
         &mut self,
         session: &Session,
         open: &Open,
-        (operand, charged): (Operand<'_>, Charged<Changes>),
+        (operand, charged): (Operand<'_>, ChargeProof<MetadataWrite>),
         size: u64,
         guard: Option<Time>,
     ) -> Result<(), Stop<Failure>> {
@@ -549,7 +551,7 @@ impl Run<'_> {
     pub(crate) fn set_attributes(
         &mut self,
         operand: &Operand<'_>,
-        charged: Charged<Changes>,
+        charged: ChargeProof<MetadataWrite>,
         set: &SetAttr,
         guard: Option<Time>,
     ) -> Result<(), Stop<Failure>> {
@@ -586,7 +588,7 @@ impl Run<'_> {
             return Err(Status::CANNOT_DELETE.into());
         };
         let main = file.main().id;
-        let (operand, charged) = self.enter(session, main, Access::Open(open), Looks)?;
+        let (operand, charged) = self.enter(session, main, Access::Open(open), MetadataRead)?;
         let cx = &mut self.c.cx;
         let attr = operand.getattr(cx)?;
         if u32::from(attr.dos) & attributes::READONLY != 0 && flags & IGNORE_READONLY == 0 {
@@ -605,21 +607,25 @@ impl Run<'_> {
             alone: file.posix || flags & POSIX_SEMANTICS != 0,
         };
         let by = (self.conn.peer, self.security());
-        let what = What::of(file.base.as_ref());
+        let what = RemovalKind::from_base(file.base.as_ref());
         let deletions = &self.s.news.deletions;
-        deletions.mark(file.id, Marker::of(session, open.parent.clone(), by), what);
-        let mark = || claims.mark(file.id, &open.owner, When::Now, &removal);
+        deletions.mark(
+            file.id,
+            Marker::from_session(session, open.parent.clone(), by),
+            what,
+        );
+        let mark = || claims.mark(file.id, &open.owner, DeleteMode::Now, &removal);
         let address = open.owner.client.address;
-        match self.s.with_room(address, mark, |m| *m == Marked::Full) {
-            Marked::Yes => {
+        match self.s.with_room(address, mark, |m| *m == MarkOutcome::Full) {
+            MarkOutcome::Yes => {
                 if file.directory() {
                     self.s.watches.goes(file.id);
                 }
-                let (when, alone) = (When::Now, removal.alone);
+                let (when, alone) = (DeleteMode::Now, removal.alone);
                 self.note_deletion(open, file, Deletes::Yes { when, alone });
                 Ok(())
             }
-            Marked::NotOpen | Marked::Full => {
+            MarkOutcome::NotOpen | MarkOutcome::Full => {
                 self.s.news.deletions.unmark(file.id);
                 Err(Status::INSUFFICIENT_RESOURCES.into())
             }
@@ -640,7 +646,7 @@ impl Run<'_> {
         };
         let mut empty = true;
         let (operand, charged) =
-            self.enter(session, dir, Access::Made(owner, &owner.who), Looks)?;
+            self.enter(session, dir, Access::Made(owner, &owner.who), MetadataRead)?;
         operand.list_on(&mut self.c.cx, &charged, 0, limit, &mut |entry, _| {
             empty &= matches!(entry.name, b"." | b"..");
             true
@@ -649,7 +655,12 @@ impl Run<'_> {
     }
 
     /// Finds the location of a new name. `exact`: for a client with POSIX extensions.
-    fn place(&mut self, session: &Session, to: &str, exact: bool) -> Result<Place, Stop<Failure>> {
+    fn place(
+        &mut self,
+        session: &Session,
+        to: &str,
+        exact: bool,
+    ) -> Result<NewName, Stop<Failure>> {
         let to: Cow<'_, str> = match exact {
             true => names::of_posix(to).into(),
             false => to.into(),
@@ -661,7 +672,7 @@ impl Run<'_> {
         let path = names::path(to.strip_prefix('\\').unwrap_or(&to))?;
         let (last, dirs) = path.split_last().ok_or(Status::OBJECT_NAME_INVALID)?;
         let access = Access::Permissions(&session.walker);
-        let (operand, _) = self.enter(session, root, access, Looks)?;
+        let (operand, _) = self.enter(session, root, access, MetadataRead)?;
         let mut at = FileRef {
             ino: root.ino,
             namespace: root.namespace,
@@ -669,7 +680,7 @@ impl Run<'_> {
         let mut shown = String::new();
         let cx = &mut self.c.cx;
         for name in dirs {
-            let (found, next, stored) = match listed(&operand.at(at), cx, name, exact) {
+            let (found, next, stored) = match listed(&operand.with_file(at), cx, name, exact) {
                 Err(Stop::Failed(Error::NotFound | Error::NotDir)) => {
                     return Err(Status::OBJECT_PATH_NOT_FOUND.into());
                 }
@@ -678,12 +689,12 @@ impl Run<'_> {
             if found.attr.kind != FileKind::Directory {
                 return Err(Status::OBJECT_PATH_NOT_FOUND.into());
             }
-            shown.push_str(&names::shown(&stored));
+            shown.push_str(&names::to_client_name(&stored));
             shown.push('\\');
             at = next;
         }
-        shown.push_str(&names::shown(last));
-        let existing = match listed(&operand.at(at), cx, last, exact) {
+        shown.push_str(&names::to_client_name(last));
+        let existing = match listed(&operand.with_file(at), cx, last, exact) {
             Ok((_, _, stored)) => Some(stored),
             Err(Stop::Failed(Error::NotFound)) => None,
             Err(why) => return Err(why.into()),
@@ -693,7 +704,7 @@ impl Run<'_> {
             ino: at.ino,
             namespace: at.namespace,
         };
-        Ok(Place {
+        Ok(NewName {
             at,
             dir,
             name: last.clone(),
@@ -720,14 +731,14 @@ impl Run<'_> {
         let claims = &self.s.vfs.claims;
         let address = session.walker.client.address;
         let ask = || claims.open(file, &request);
-        match self.s.with_room(address, ask, |o| *o == Opened::Full) {
-            Opened::Granted => {
+        match self.s.with_room(address, ask, |o| *o == OpenOutcome::Full) {
+            OpenOutcome::Granted => {
                 claims.close(file, &session.walker);
                 Ok(true)
             }
-            Opened::Breaking(ticket) => Err(Suspend::Recall(ticket).into()),
-            Opened::Denied | Opened::DeletePending => Ok(false),
-            Opened::Full => Err(Status::INSUFFICIENT_RESOURCES.into()),
+            OpenOutcome::Breaking(ticket) => Err(Suspend::Recall(ticket).into()),
+            OpenOutcome::Denied | OpenOutcome::DeletePending => Ok(false),
+            OpenOutcome::Full => Err(Status::INSUFFICIENT_RESOURCES.into()),
         }
     }
 
@@ -757,7 +768,7 @@ impl Run<'_> {
             return self.rename_stream(session, open, (file, base), (to, replace));
         }
         let seen = self.s.moves.read().count();
-        let Place {
+        let NewName {
             at,
             dir,
             name,
@@ -773,7 +784,7 @@ impl Run<'_> {
                 return Err(Status::OBJECT_NAME_COLLISION.into());
             }
             let walk = Access::Permissions(&session.walker);
-            let (operand, _) = self.enter(session, dir, walk, Changes)?;
+            let (operand, _) = self.enter(session, dir, walk, MetadataWrite)?;
             let (found, victim) = operand.listed(&mut self.c.cx, old)?;
             let victim = FileId {
                 volume: dir.volume,
@@ -810,11 +821,11 @@ impl Run<'_> {
             ino: from,
             namespace: Namespace::Live,
         };
-        let (operand, charged) = self.enter(session, source, access, Changes)?;
-        let target = operand.at(at);
+        let (operand, charged) = self.enter(session, source, access, MetadataWrite)?;
+        let target = operand.with_file(at);
         let to_name = other.as_deref().unwrap_or(&name);
         if let Some(persistent) = open.persistent.get() {
-            let named = Named {
+            let named = OpenName {
                 dir: Some(at.ino),
                 name: to_name.into(),
                 path: shown.clone(),
@@ -831,7 +842,7 @@ impl Run<'_> {
             // Windows has it so: it sets the bit of what is to be archived.
             open.changed(filter::ATTRIBUTES | filter::CREATION);
         }
-        let renamed = Named {
+        let renamed = OpenName {
             dir: Some(at.ino),
             name: to_name.into(),
             path: shown,
@@ -842,7 +853,7 @@ impl Run<'_> {
 
     /// Gives an open its new name, which was looked up after `seen` renames of directories; and if
     /// it is a directory, those below it their new paths.
-    fn remember(&mut self, open: &Arc<Open>, file: &File, mut new: Named, seen: u64) {
+    fn remember(&mut self, open: &Arc<Open>, file: &File, mut new: OpenName, seen: u64) {
         if file.directory() {
             for open in self.s.moved(file.id.volume, open, new, seen) {
                 if let Some(file) = open.file() {
@@ -870,7 +881,7 @@ impl Run<'_> {
         if file.directory() {
             return Err(Status::FILE_IS_A_DIRECTORY.into());
         }
-        let Place {
+        let NewName {
             at, name, existing, ..
         } = self.place(session, to, file.posix)?;
         match (existing, replace) {
@@ -878,8 +889,8 @@ impl Run<'_> {
             (Some(_), false) => return Err(Status::OBJECT_NAME_COLLISION.into()),
             (Some(_), true) => return Err(Status::ACCESS_DENIED.into()),
         }
-        let (operand, charged) = self.enter(session, file.id, Access::Open(open), Changes)?;
-        let dir = operand.at(at);
+        let (operand, charged) = self.enter(session, file.id, Access::Open(open), MetadataWrite)?;
+        let dir = operand.with_file(at);
         let done = operand.link(&mut self.c.cx, charged, &dir, &name)?;
         self.c.wait_for(done.lsn);
         Ok(())

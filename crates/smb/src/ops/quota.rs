@@ -6,18 +6,18 @@
 
 use crate::context::run::{CommandResult, Operand, Run};
 use crate::info::entry::attributes;
-use crate::info::shown::{Said, Shown, put_response};
+use crate::info::shown::{NetworkOpenInfo, ResponseContexts, put_response};
 use crate::open::session::{Access, Kind, Open, Session, Tree};
 use crate::ops::request::{Disposition, Request};
 use crate::proto::mask;
 use crate::proto::status::Status;
 use std::sync::Arc;
-use weir_auth::domains::Known;
+use weir_auth::domains::SidMap;
 use weir_auth::sid::Sid;
-use weir_auth::wire::{Malformed, Put, Reader, part};
+use weir_auth::wire::{DecodeError, Put, Reader, part};
 use weir_base::BLOCK_SIZE;
 use weir_vfs::volume::{QuotaEntry, QuotaId, QuotaLimit, QuotaUsage};
-use weir_vfs::{FileId, Looks};
+use weir_vfs::{FileId, MetadataRead};
 
 /// The index of the quotas of a volume (MS-FSCC §2.1.5.3), relative to a share's root.
 const INDEX: &str = r"$Extend\$Quota:$Q:$INDEX_ALLOCATION";
@@ -35,7 +35,7 @@ pub(crate) fn is_index(path: &str) -> bool {
 
 /// Users whose quotas are queried.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Wanted {
+enum UserSelection {
     /// These.
     Listed(Vec<Sid>),
     /// All, from this one on.
@@ -51,7 +51,7 @@ struct Query {
     single: bool,
     /// All are listed from the first one on.
     restart: bool,
-    wanted: Wanted,
+    wanted: UserSelection,
 }
 
 impl Query {
@@ -66,10 +66,10 @@ impl Query {
         let list = r.u32()? as usize;
         let (start, start_at) = (r.u32()? as usize, r.u32()? as usize);
         let wanted = match (list, start) {
-            (0, 0) => Wanted::Next,
-            (0, len) => Wanted::From(read_sid(part(r.rest(), start_at, len)?)?),
+            (0, 0) => UserSelection::Next,
+            (0, len) => UserSelection::From(read_sid(part(r.rest(), start_at, len)?)?),
             // The start is ignored.
-            (len, _) => Wanted::Listed(read_list(r.bytes(len)?)?),
+            (len, _) => UserSelection::Listed(read_list(r.bytes(len)?)?),
         };
         Ok(Query {
             single,
@@ -80,17 +80,17 @@ impl Query {
 }
 
 /// Reads a SID that takes all of `bytes`.
-fn read_sid(bytes: &[u8]) -> Result<Sid, Malformed> {
+fn read_sid(bytes: &[u8]) -> Result<Sid, DecodeError> {
     let mut r = Reader::new(bytes);
     let sid = Sid::read(&mut r)?;
     match r.rest() {
         [] => Ok(sid),
-        _ => Err(Malformed),
+        _ => Err(DecodeError),
     }
 }
 
 /// Reads a list of FILE_GET_QUOTA_INFORMATION (MS-FSCC §2.4.41.1).
-fn read_list(mut rest: &[u8]) -> Result<Vec<Sid>, Malformed> {
+fn read_list(mut rest: &[u8]) -> Result<Vec<Sid>, DecodeError> {
     let mut all = Vec::new();
     loop {
         let mut r = Reader::new(rest);
@@ -99,14 +99,14 @@ fn read_list(mut rest: &[u8]) -> Result<Vec<Sid>, Malformed> {
         match next {
             0 => return Ok(all),
             // Entries that do not overlap are at most as many as their bytes have room for.
-            next if next % 4 != 0 || next < rest.len() - r.rest().len() => return Err(Malformed),
-            next => rest = rest.get(next..).ok_or(Malformed)?,
+            next if next % 4 != 0 || next < rest.len() - r.rest().len() => return Err(DecodeError),
+            next => rest = rest.get(next..).ok_or(DecodeError)?,
         }
     }
 }
 
 /// Returns the number of the user that a SID means.
-fn user(sid: &Sid, known: &Known) -> Option<u32> {
+fn user(sid: &Sid, known: &SidMap) -> Option<u32> {
     known.number(sid).or_else(|| sid.as_user())
 }
 
@@ -155,8 +155,12 @@ impl Run<'_> {
         if !matches!(request.disposition, Disposition::Open | Disposition::OpenIf) {
             return Err(Status::ACCESS_DENIED.into());
         }
-        let (operand, _) =
-            self.enter(session, root, Access::Permissions(&session.walker), Looks)?;
+        let (operand, _) = self.enter(
+            session,
+            root,
+            Access::Permissions(&session.walker),
+            MetadataRead,
+        )?;
         operand.getattr(&mut self.c.cx)?;
         let wanted = mask::generic(request.wanted);
         let read = mask::READ_DATA | mask::READ_ATTRIBUTES | mask::READ_CONTROL;
@@ -173,15 +177,15 @@ impl Run<'_> {
         // As Windows has it.
         let attributes =
             attributes::HIDDEN | attributes::SYSTEM | attributes::DIRECTORY | attributes::ARCHIVE;
-        let shown = Shown {
+        let shown = NetworkOpenInfo {
             times: [0; 4],
             allocated: 0,
             size: 0,
             attributes,
         };
-        let said = Said {
+        let said = ResponseContexts {
             maximal: request.maximal.then_some(granted | read),
-            ..Said::default()
+            ..ResponseContexts::default()
         };
         put_response(&mut self.c.out, &open, 1, &shown, &said);
         Ok(Status::SUCCESS)
@@ -198,13 +202,13 @@ impl Run<'_> {
         let known = self.s.domains().known();
         let (file, access) = open.in_volume(session).ok_or(Status::NOT_SUPPORTED)?;
         let listing = open.listing().ok_or(Status::NOT_SUPPORTED)?;
-        let (operand, _) = self.enter(session, file, access, Looks)?;
+        let (operand, _) = self.enter(session, file, access, MetadataRead)?;
         let room = if query.single { 1 } else { most / LEAST + 1 };
         let (listed, users) = match &query.wanted {
-            Wanted::Listed(sids) => (true, those_listed(sids, &operand, &known)?),
+            UserSelection::Listed(sids) => (true, those_listed(sids, &operand, &known)?),
             wanted => {
                 let first = match wanted {
-                    Wanted::From(sid) => {
+                    UserSelection::From(sid) => {
                         u64::from(user(sid, &known).ok_or(Status::INVALID_PARAMETER)?)
                     }
                     _ if query.restart => 0,
@@ -242,7 +246,7 @@ impl Run<'_> {
 fn those_listed(
     sids: &[Sid],
     operand: &Operand<'_>,
-    known: &Known,
+    known: &SidMap,
 ) -> Result<Vec<(Sid, QuotaEntry)>, Status> {
     let quota = |sid: &Sid| {
         let uid = user(sid, known);
@@ -265,7 +269,7 @@ fn those_from(
     first: u64,
     most: usize,
     operand: &Operand<'_>,
-    known: &Known,
+    known: &SidMap,
 ) -> Vec<(Sid, QuotaEntry)> {
     let Ok(first) = u32::try_from(first) else {
         // The last number was listed.
@@ -320,17 +324,17 @@ mod tests {
             Ok(Query {
                 single: true,
                 restart: false,
-                wanted: Wanted::Listed(sids.to_vec()),
+                wanted: UserSelection::Listed(sids.to_vec()),
             })
         );
         let mut start = vec![0; 4];
         sids[0].put(&mut start);
         let from = query([0, 1], 0, (16, 4), &start);
         let decoded = Query::decode(&from).unwrap();
-        assert_eq!(decoded.wanted, Wanted::From(sids[0].clone()));
+        assert_eq!(decoded.wanted, UserSelection::From(sids[0].clone()));
         assert!(decoded.restart && !decoded.single);
         let all = Query::decode(&query([0, 0], 0, (0, 5), &[])).unwrap();
-        assert_eq!(all.wanted, Wanted::Next);
+        assert_eq!(all.wanted, UserSelection::Next);
     }
 
     #[test]
@@ -370,7 +374,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_query_is_decoded_or_refused(input in prop::collection::vec(any::<u8>(), 0..200)) {
-            if let Ok(Query { wanted: Wanted::Listed(sids), .. }) = Query::decode(&input) {
+            if let Ok(Query { wanted: UserSelection::Listed(sids), .. }) = Query::decode(&input) {
                 prop_assert!(sids.len() <= input.len() / 16);
             }
         }

@@ -6,11 +6,11 @@
 //! CLOSE makes nothing durable. Locks are durable of persistent opens alone
 //! ([`crate::open::persistent`]).
 
-use crate::context::lock_wait::Waiting;
+use crate::context::lock_wait::LockWait;
 use crate::context::run::{CommandResult, Failure, Run};
-use crate::context::step::{Freed, Step};
-use crate::info::shown::Shown;
-use crate::open::session::{Access, File, Held, Kind, MAX_LOCKS, Open, Session};
+use crate::context::step::{Step, UnlockedRanges};
+use crate::info::shown::NetworkOpenInfo;
+use crate::open::session::{Access, ByteRangeLock, File, Kind, MAX_LOCKS, Open, Session};
 use crate::ops::streams::merged;
 use crate::proto::dialect::{Dialect, MAX_TRANSFER};
 use crate::proto::status::Status;
@@ -22,7 +22,7 @@ use weir_base::Lsn;
 use weir_vfs::claims::{Lock, Range, Verdict};
 use weir_vfs::grace::Kinds;
 use weir_vfs::volume::{Attr, FileKind, Stability};
-use weir_vfs::{Error, Exempt, Looks, Reads, Stop, Suspend, Writes};
+use weir_vfs::{DataRead, DataWrite, Error, Exempt, MetadataRead, Stop, Suspend};
 
 /// Bytes of a READ up to which they are copied: by reference they would cost more.
 const COPIED: usize = 4096;
@@ -115,7 +115,7 @@ impl Run<'_> {
         out.put_u16(u16::from(attr.is_some()));
         out.put_u32(0);
         match attr {
-            Some(attr) => Shown::of(&attr).put(out),
+            Some(attr) => NetworkOpenInfo::from_attr(&attr).put(out),
             None => out.put_zeroes(52),
         }
         Ok(Status::SUCCESS)
@@ -134,7 +134,7 @@ impl Run<'_> {
         open: &Open,
         file: &File,
     ) -> Result<Option<Attr>, Stop<Failure>> {
-        let (operand, _) = match self.enter(session, file.id, Access::Open(open), Looks) {
+        let (operand, _) = match self.enter(session, file.id, Access::Open(open), MetadataRead) {
             Err(Stop::Failed(Failure::Status(_))) => return Ok(None),
             entered => entered?,
         };
@@ -163,7 +163,7 @@ impl Run<'_> {
             session,
             base.id,
             Access::Made(&open.owner, &open.owner.who),
-            Looks,
+            MetadataRead,
         )?;
         let base = operand.getattr(&mut self.c.cx)?;
         Ok(merged(&base, &attr))
@@ -252,7 +252,7 @@ impl Run<'_> {
             put_read(&mut self.c.out, 0);
             return Ok(Status::SUCCESS);
         }
-        let cost = Reads(len as usize);
+        let cost = DataRead(len as usize);
         let (operand, charged) = self.enter(&session, file.id, Access::Open(&open), cost)?;
         let data = match operand.read(&mut self.c.cx, charged, offset) {
             Err(Stop::Failed(Error::Locked)) => {
@@ -351,7 +351,7 @@ impl Run<'_> {
         };
         loop {
             let rest = data.get(written..).unwrap_or_default();
-            let cost = Writes(rest.len());
+            let cost = DataWrite(rest.len());
             let (operand, charged) = self.enter(session, file.id, Access::Open(open), cost)?;
             if rest.is_empty() {
                 break;
@@ -475,8 +475,8 @@ impl Run<'_> {
         file: &File,
         count: usize,
         mut r: Reader<'_>,
-    ) -> Result<Freed, Stop<Failure>> {
-        let mut freed = Freed {
+    ) -> Result<UnlockedRanges, Stop<Failure>> {
+        let mut freed = UnlockedRanges {
             vfs: Arc::clone(&self.s.vfs),
             open: Arc::clone(open),
             ranges: Vec::new(),
@@ -549,7 +549,7 @@ impl Run<'_> {
         match self.s.with_room(want.owner.client.address, ask, full) {
             Verdict::Granted => {
                 self.s.leases.changes(&open.hold);
-                locks.push(Held { range, exclusive });
+                locks.push(ByteRangeLock { range, exclusive });
                 Ok(())
             }
             Verdict::Denied(_) | Verdict::Queued | Verdict::Deadlock => {
@@ -580,13 +580,13 @@ impl Run<'_> {
                     exclusive,
                     mandatory: true,
                 };
-                let ask = || Waiting::ask(self.s, file.id, want.clone(), &open.key);
+                let ask = || LockWait::request_lock(self.s, file.id, want.clone(), &open.key);
                 let full = |asked: &(Verdict, _)| asked.0 == Verdict::Full;
                 match self.s.with_room(want.owner.client.address, ask, full) {
                     (Verdict::Queued, Some(waiting)) => Box::new(waiting),
                     (Verdict::Granted, _) => {
                         self.s.leases.changes(&open.hold);
-                        file.locks.lock().push(Held { range, exclusive });
+                        file.locks.lock().push(ByteRangeLock { range, exclusive });
                         return Ok(());
                     }
                     (Verdict::Breaking(ticket), _) => return Err(Suspend::Recall(ticket).into()),
@@ -604,11 +604,11 @@ impl Run<'_> {
                     claims.unlock_exact(file.id, &open.owner, range);
                     return Err(Status::INSUFFICIENT_RESOURCES.into());
                 }
-                locks.push(Held { range, exclusive });
+                locks.push(ByteRangeLock { range, exclusive });
                 Ok(())
             }
             false => {
-                let over = waiting.over();
+                let over = waiting.end_signal();
                 self.c.step = Step::Waits(waiting);
                 Err(Stop::Suspended(Suspend::Client(Box::pin(async move {
                     over.settled().await;

@@ -2,8 +2,8 @@
 
 use crate::conn::server::Service;
 use crate::context::run::{CommandResult, Failure, Run};
-use crate::context::step::{Creating, Step};
-use crate::open::durable::{Back, Durables, Made, Wanted};
+use crate::context::step::{PendingCreate, Step};
+use crate::open::durable::{Back, CreateState, DurableRequest, Durables};
 use crate::open::session::{Open, Session, Target, Tree};
 use crate::ops::request::Request;
 use crate::proto::dialect::Dialect;
@@ -25,8 +25,8 @@ impl Durables {
         let by_guid = || {
             let guid = back.guid.filter(|_| back.persistent)?;
             match self.made.lock().get(&(client, guid))? {
-                Made::Open(open) => Some(open.upgrade()?.id),
-                Made::Pending => None,
+                CreateState::Open(open) => Some(open.upgrade()?.id),
+                CreateState::Pending => None,
             }
         };
         let other = by_guid();
@@ -98,7 +98,7 @@ impl Service {
     }
 
     /// Returns true if another session of the user has this open, and it is durable.
-    fn has(&self, session: &Session, open: u64) -> bool {
+    fn has_open_elsewhere(&self, session: &Session, open: u64) -> bool {
         let others = self.all_sessions().into_iter();
         let mut others = others.filter(|o| o.id != session.id && o.user == session.user);
         others.any(|other| other.open(open).is_some_and(|o| o.durable().is_some()))
@@ -107,9 +107,9 @@ impl Service {
 
 impl Run<'_> {
     /// Returns the durability that a CREATE asks for, if the dialect has that version.
-    pub(crate) fn durable(&self, request: &Request) -> Option<Wanted> {
+    pub(crate) fn durable(&self, request: &Request) -> Option<DurableRequest> {
         let second = self.conn.dialect() >= Some(Dialect::Smb300);
-        let has = |wanted: &Wanted| second || *wanted == Wanted::First;
+        let has = |wanted: &DurableRequest| second || *wanted == DurableRequest::First;
         request.durable.filter(has)
     }
 
@@ -126,18 +126,18 @@ impl Run<'_> {
             return Ok(None);
         }
         let name = (session.negotiated.offer.guid, guid);
-        let replay = self.header.has(flag::REPLAY);
+        let replay = self.header.has_flag(flag::REPLAY);
         let mut made = self.s.leases.durables.made.lock();
         let found = match made.get(&name) {
             None => None,
-            Some(Made::Pending) if replay => return Err(Status::FILE_NOT_AVAILABLE),
-            Some(Made::Pending) => return Err(Status::DUPLICATE_OBJECTID),
-            Some(Made::Open(open)) => open.upgrade(),
+            Some(CreateState::Pending) if replay => return Err(Status::FILE_NOT_AVAILABLE),
+            Some(CreateState::Pending) => return Err(Status::DUPLICATE_OBJECTID),
+            Some(CreateState::Open(open)) => open.upgrade(),
         };
         let Some(open) = found else {
-            made.insert(name, Made::Pending);
+            made.insert(name, CreateState::Pending);
             drop(made);
-            self.c.creating = Some(Creating {
+            self.c.creating = Some(PendingCreate {
                 leases: Arc::clone(&self.s.leases),
                 name,
             });
@@ -209,7 +209,9 @@ impl Run<'_> {
                 let open = match durables.take(back, session, request) {
                     // The client has noticed before the server that its connection is lost: for a
                     // second that may be.
-                    Err(Status::OBJECT_NAME_NOT_FOUND) if first && self.s.has(session, back.id) => {
+                    Err(Status::OBJECT_NAME_NOT_FOUND)
+                        if first && self.s.has_open_elsewhere(session, back.id) =>
+                    {
                         self.c.step = Step::Awaited;
                         return Err(Stop::Suspended(Suspend::Client(Box::pin(async move {
                             came.settled().await;
@@ -271,7 +273,10 @@ impl Run<'_> {
         action: Option<u32>,
     ) -> CommandResult {
         self.c.file = Some(open.id);
-        self.c.lease = open.hold.lease().map(|lease| self.s.leases.shown(lease));
+        self.c.lease = open
+            .hold
+            .lease()
+            .map(|lease| self.s.leases.encode_lease_context(lease));
         let attr = match open.file() {
             Some(file) => self.attr(session, &open, file)?,
             None => None,

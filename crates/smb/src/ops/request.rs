@@ -6,9 +6,9 @@ use crate::open::durable;
 use crate::open::leases::{self, level};
 use crate::proto::names;
 use crate::proto::negotiate::POSIX_TAG;
-use crate::proto::security::{self, Wanted};
+use crate::proto::security::{self, DescriptorUpdate};
 use crate::proto::status::Status;
-use weir_auth::wire::{Malformed, Reader, from_utf16, part};
+use weir_auth::wire::{DecodeError, Reader, from_utf16, part};
 
 /// Longest path in UTF-16 units.
 const MAX_PATH: usize = 32_767;
@@ -37,7 +37,7 @@ pub(crate) enum Disposition {
 }
 
 impl Disposition {
-    fn of(number: u32) -> Option<Disposition> {
+    fn from_number(number: u32) -> Option<Disposition> {
         use Disposition::{Create, Open, OpenIf, Overwrite, OverwriteIf, Supersede};
         let all = [Supersede, Open, Create, OpenIf, Overwrite, OverwriteIf];
         all.get(number as usize).copied()
@@ -65,9 +65,9 @@ pub(crate) struct Request {
     pub path: String,
     /// The oplock level that is asked for, or that a lease is.
     pub oplock: u8,
-    pub lease: Option<leases::Wanted>,
+    pub lease: Option<leases::LeaseRequest>,
     /// The durability that is asked for, or the earlier open to take over.
-    pub durable: Option<durable::Wanted>,
+    pub durable: Option<durable::DurableRequest>,
     pub back: Option<durable::Back>,
     /// MxAc and QFid were asked for.
     pub maximal: bool,
@@ -76,7 +76,7 @@ pub(crate) struct Request {
     pub second: Option<i64>,
     /// Extended attributes and security of a file that is created (ExtA, SecD).
     pub eas: Vec<Ea>,
-    pub security: Option<Wanted>,
+    pub security: Option<DescriptorUpdate>,
     /// The mode of a file that is created; only clients with POSIX extensions send it.
     pub posix: Option<u32>,
     /// The query of macOS about the server.
@@ -87,7 +87,7 @@ pub(crate) struct Request {
 
 /// Kind of object that a share leads to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shared {
+pub(crate) enum ShareType {
     Files,
     Pipes,
 }
@@ -100,11 +100,11 @@ impl Request {
     ///
     /// # Errors
     /// The request is malformed, or contradicts itself.
-    pub fn decode(message: &[u8], shared: Shared) -> Result<Request, Status> {
+    pub fn decode(message: &[u8], shared: ShareType) -> Result<Request, Status> {
         let mut r = Reader::new(
             message
                 .get(crate::proto::header::HEADER..)
-                .ok_or(Malformed)?,
+                .ok_or(DecodeError)?,
         );
         if r.u16()? != 57 {
             return Err(Status::INVALID_PARAMETER);
@@ -114,7 +114,7 @@ impl Request {
         let impersonation = r.u32()?;
         r.bytes(16)?;
         let (wanted, attributes, share) = (r.u32()?, r.u32()?, r.u32()?);
-        let disposition = Disposition::of(r.u32()?);
+        let disposition = Disposition::from_number(r.u32()?);
         let options = r.u32()?;
         let (offset, len) = (usize::from(r.u16()?), usize::from(r.u16()?));
         let (contexts, contexts_len) = (r.u32()? as usize, r.u32()? as usize);
@@ -148,7 +148,7 @@ impl Request {
         }
         request.lease = request.lease.filter(|_| oplock == level::LEASE);
         // No pipe lets its server act for the client on other hosts (MS-SMB §3.3.5.5).
-        let delegates = shared == Shared::Pipes && impersonation == DELEGATE;
+        let delegates = shared == ShareType::Pipes && impersonation == DELEGATE;
         if impersonation > DELEGATE || delegates {
             return Err(Status::BAD_IMPERSONATION_LEVEL);
         }
@@ -159,7 +159,7 @@ impl Request {
             let cuts_directory = request.asks(option::DIRECTORY) && request.disposition.cuts();
             share & !7 != 0 || disposition.is_none() || cuts_directory
         };
-        if contradicts || (shared == Shared::Files && of_files()) {
+        if contradicts || (shared == ShareType::Files && of_files()) {
             return Err(Status::INVALID_PARAMETER);
         }
         Ok(request)
@@ -179,14 +179,14 @@ impl Request {
             let (data_at, data_len) = (usize::from(r.u16()?), r.u32()? as usize);
             let data = part(rest, data_at, data_len)?;
             match part(rest, name_at, name_len)? {
-                b"RqLs" => self.lease = Some(leases::Wanted::decode(data)?),
+                b"RqLs" => self.lease = Some(leases::LeaseRequest::decode(data)?),
                 b"TWrp" => self.second = previous::of_context(Reader::new(data).u64()?),
                 b"ExtA" => self.eas = ea::decode(data)?,
-                b"SecD" => self.security = Some(Wanted::decode(data, security::ALL)?),
+                b"SecD" => self.security = Some(DescriptorUpdate::decode(data, security::ALL)?),
                 b"AlSi" => self.allocation = allocation(data)?,
                 b"MxAc" => self.maximal = true,
-                b"DHnQ" => durable.push(Ask::New(durable::Wanted::first(data)?)),
-                b"DH2Q" => durable.push(Ask::New(durable::Wanted::second(data)?)),
+                b"DHnQ" => durable.push(Ask::New(durable::DurableRequest::first(data)?)),
+                b"DH2Q" => durable.push(Ask::New(durable::DurableRequest::second(data)?)),
                 b"DHnC" => durable.push(Ask::Back(durable::Back::first(data)?)),
                 b"DH2C" => durable.push(Ask::Back(durable::Back::second(data)?)),
                 b"QFid" => self.disk_id = true,
@@ -196,12 +196,12 @@ impl Request {
             }
             match next {
                 0 => break,
-                next => rest = rest.get(next..).ok_or(Malformed)?,
+                next => rest = rest.get(next..).ok_or(DecodeError)?,
             }
         }
         // They exclude each other, but for those of the first version, of which the one that takes
         // over counts (§3.3.5.9.6).
-        use durable::Wanted::First;
+        use durable::DurableRequest::First;
         match durable[..] {
             [] => {}
             [Ask::New(wanted)] => self.durable = Some(wanted),
@@ -233,16 +233,16 @@ impl Request {
 }
 
 /// Decodes the data of SMB2_CREATE_ALLOCATION_SIZE, a count of bytes (§2.2.13.2.6).
-fn allocation(data: &[u8]) -> Result<u64, Malformed> {
-    let size = u64::from_le_bytes(data.try_into().map_err(|_| Malformed)?);
+fn allocation(data: &[u8]) -> Result<u64, DecodeError> {
+    let size = u64::from_le_bytes(data.try_into().map_err(|_| DecodeError)?);
     match i64::try_from(size) {
         Ok(_) => Ok(size),
-        Err(_) => Err(Malformed),
+        Err(_) => Err(DecodeError),
     }
 }
 
 /// A context of durable opens.
 enum Ask {
-    New(durable::Wanted),
+    New(durable::DurableRequest),
     Back(durable::Back),
 }

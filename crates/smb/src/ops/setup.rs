@@ -1,9 +1,9 @@
 //! NEGOTIATE, SESSION_SETUP, LOGOFF, TREE_CONNECT and TREE_DISCONNECT (MS-SMB2 §3.3.5.4 to
 //! §3.3.5.8).
 
-use crate::conn::connection::{Asked, Connection, MAX_MECHANISMS, Setup, Stage};
+use crate::conn::connection::{Connection, MAX_MECHANISMS, Setup, SetupSubject, Stage};
 use crate::conn::reply::{self, Part, Reply};
-use crate::conn::server::{How, Service};
+use crate::conn::server::{Service, SessionEndCause};
 use crate::context::run::{Chain, CommandResult, Failure, Hash, Run};
 use crate::context::step::{Step, TicketWait};
 use crate::open::channel::Channel;
@@ -13,13 +13,13 @@ use crate::proto::dialect::Dialect;
 use crate::proto::header::{Header, command, flag};
 use crate::proto::keys::{self, Signer, Signing};
 use crate::proto::mask;
-use crate::proto::negotiate::{self, Negotiated, Protection, SessionSetup};
+use crate::proto::negotiate::{self, Negotiation, Protection, SessionSetup};
 use crate::proto::sealing::Sealing;
 use crate::proto::status::Status;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use weir_auth::ntlm::{Challenge, Claimed};
+use weir_auth::ntlm::{Challenge, ClaimedUser};
 use weir_auth::spnego::{self, Mechanism, State};
 use weir_auth::wire::{Put, Reader, from_utf16, part};
 use weir_base::Lsn;
@@ -97,14 +97,14 @@ impl Service {
 }
 
 /// A client's message to authenticate with, taken out of its wrapping.
-pub(crate) struct Unwrapped<'t> {
+pub(crate) struct AuthMessage<'t> {
     pub message: &'t [u8],
     wrapped: bool,
     pub token: spnego::Token<'t>,
 }
 
 /// An authenticated user.
-pub(crate) struct Authenticated {
+pub(crate) struct AuthenticatedUser {
     /// The user's name.
     pub user: String,
     /// The identity that the session acts as.
@@ -117,16 +117,16 @@ pub(crate) struct Authenticated {
     pub kerberos: bool,
 }
 
-fn unwrap(token: &[u8]) -> Result<Unwrapped<'_>, Stop<Failure>> {
+fn unwrap(token: &[u8]) -> Result<AuthMessage<'_>, Stop<Failure>> {
     if token.starts_with(NTLM) {
-        return Ok(Unwrapped {
+        return Ok(AuthMessage {
             message: token,
             wrapped: false,
             token: spnego::Token::default(),
         });
     }
     let token = spnego::decode(token)?;
-    Ok(Unwrapped {
+    Ok(AuthMessage {
         message: token.message,
         wrapped: true,
         token,
@@ -147,7 +147,7 @@ impl Run<'_> {
             self.c.hash = Some(Hash::Connection);
         }
         tracing::debug!(peer = %self.conn.peer, ?dialect, "negotiated");
-        let negotiated = Negotiated { dialect, offer };
+        let negotiated = Negotiation { dialect, offer };
         if self.conn.negotiated.set(negotiated).is_err() {
             return Err(Stop::Failed(Failure::Close("a second NEGOTIATE")));
         }
@@ -195,7 +195,7 @@ impl Run<'_> {
         }
         self.c.named_session = Some(id);
         let unwrapped = unwrap(token)?;
-        let asked = Asked {
+        let asked = SetupSubject {
             id,
             previous,
             mode,
@@ -212,7 +212,12 @@ impl Run<'_> {
     }
 
     /// The first message of a client.
-    fn first(&mut self, asked: Asked, mut setup: Setup, client: &Unwrapped<'_>) -> CommandResult {
+    fn first(
+        &mut self,
+        asked: SetupSubject,
+        mut setup: Setup,
+        client: &AuthMessage<'_>,
+    ) -> CommandResult {
         let kerberos = self.s.tickets().is_some();
         let (mechanism, sent) = match client.wrapped {
             false => (Mechanism::Ntlm, true),
@@ -228,7 +233,7 @@ impl Run<'_> {
         let message = match mechanism {
             Mechanism::Ntlm if sent => {
                 let nonce = self.s.rng.next_u64().to_le_bytes();
-                let now = self.s.clock.now();
+                let now = self.s.clock.current_time();
                 let name = self.s.short_name();
                 let challenge = Challenge::new(client.message, name, nonce, now)?;
                 let message = match client.wrapped {
@@ -283,7 +288,7 @@ impl Run<'_> {
             (_, Signing::Gmac) => return Err(Status::NOT_SUPPORTED),
             _ => {}
         }
-        if old.dialect != new.dialect || !self.header.has(flag::SIGNED) {
+        if old.dialect != new.dialect || !self.header.has_flag(flag::SIGNED) {
             return Err(Status::INVALID_PARAMETER);
         }
         if old.offer.cipher != new.offer.cipher {
@@ -331,14 +336,14 @@ impl Run<'_> {
     /// The response to a challenge of NTLM.
     fn authenticate(
         &mut self,
-        asked: Asked,
+        asked: SetupSubject,
         setup: Setup,
         challenge: &Challenge,
-        client: &Unwrapped<'_>,
+        client: &AuthMessage<'_>,
     ) -> CommandResult {
         let users = &self.s.users;
         let mut user = None;
-        let verified = challenge.verify(client.message, |claimed: &Claimed| {
+        let verified = challenge.verify(client.message, |claimed: &ClaimedUser| {
             user = users.find(&claimed.user);
             user.as_ref().map(|user| user.nt_hash)
         });
@@ -365,7 +370,7 @@ impl Run<'_> {
             true => spnego::reply(State::Completed, None, &[], mic.as_ref().map(|m| &m[..])),
             false => Vec::new(),
         };
-        let who = Authenticated {
+        let who = AuthenticatedUser {
             user: user.name.clone(),
             identity: user.identity.clone(),
             key: established.key.to_vec(),
@@ -379,12 +384,12 @@ impl Run<'_> {
     /// authenticated.
     pub(crate) fn complete(
         &mut self,
-        asked: Asked,
+        asked: SetupSubject,
         setup: Setup,
-        who: Authenticated,
+        who: AuthenticatedUser,
         message: &[u8],
     ) -> CommandResult {
-        let Authenticated {
+        let AuthenticatedUser {
             user,
             identity,
             key,
@@ -446,9 +451,9 @@ impl Run<'_> {
 
     /// Refuses a logon, with a delayed answer and a line in the log. If this was a
     /// reauthentication, the session ends (§3.3.5.5.3).
-    pub(crate) fn refuse(&mut self, asked: &Asked, user: &str, why: &str) -> Stop<Failure> {
+    pub(crate) fn refuse(&mut self, asked: &SetupSubject, user: &str, why: &str) -> Stop<Failure> {
         if let Some(session) = &asked.renews {
-            self.s.end(session, How::Over);
+            self.s.end(session, SessionEndCause::Over);
         }
         let peer = self.conn.peer;
         tracing::warn!(%peer, user, "SMB logon refused: {why}");
@@ -464,7 +469,7 @@ impl Run<'_> {
     /// LOGOFF (§3.3.5.6).
     pub(crate) fn logoff(&mut self) -> CommandResult {
         let session = self.session()?;
-        self.s.end(&session, How::Lost);
+        self.s.end(&session, SessionEndCause::Lost);
         self.c.out.put_u16(4);
         self.c.out.put_u16(0);
         Ok(Status::SUCCESS)

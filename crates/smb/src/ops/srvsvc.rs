@@ -3,11 +3,11 @@
 use crate::context::run::{Failure, Run};
 use crate::open::shares;
 use crate::pipes::pipe::{Endpoint, MOST_UNREAD, Pipe};
-use crate::pipes::rpc::{self, Asked, BAD_ARGUMENTS, NO_SUCH_OPERATION, POINTER};
+use crate::pipes::rpc::{self, BAD_ARGUMENTS, FragmentOutcome, NO_SUCH_OPERATION, POINTER};
 use crate::pipes::{lsa, samr, wkssvc};
 use crate::proto::status::Status;
 use parking_lot::Mutex;
-use weir_auth::wire::{Malformed, Put, Reader};
+use weir_auth::wire::{DecodeError, Put, Reader};
 use weir_vfs::{Stop, Suspend};
 
 /// A share as it is listed.
@@ -164,8 +164,8 @@ impl Run<'_> {
         }
         let pipe = &mut *pipe;
         let call = match pipe.binding.accept(fragment, &mut pipe.unread)? {
-            Asked::Nothing => return Ok(()),
-            Asked::Call(call) => call,
+            FragmentOutcome::Nothing => return Ok(()),
+            FragmentOutcome::Call(call) => call,
         };
         let result = match pipe.endpoint {
             Endpoint::Srvsvc => self.call(call.operation, call.stub),
@@ -189,15 +189,16 @@ impl Run<'_> {
         match result {
             Ok(Some(stub)) => rpc::respond(&mut pipe.unread, &call, &stub),
             Ok(None) => rpc::fault(&mut pipe.unread, &call, NO_SUCH_OPERATION),
-            Err(Malformed) => rpc::fault(&mut pipe.unread, &call, BAD_ARGUMENTS),
+            Err(DecodeError) => rpc::fault(&mut pipe.unread, &call, BAD_ARGUMENTS),
         }
         Ok(())
     }
 
-    fn call(&self, operation: u16, stub: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
+    fn call(&self, operation: u16, stub: &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {
         let mut r = Reader::new(stub);
         rpc::server_name(&mut r)?;
-        let shared = shares::all(&self.s.vfs, self.table, (self.conn.peer, self.conn.local));
+        let shared =
+            shares::list_shares(&self.s.vfs, self.table, (self.conn.peer, self.conn.local));
         let volumes = shared.iter().map(|share| Share {
             name: &share.name,
             kind: DISK,
@@ -258,7 +259,7 @@ mod tests {
             let mut pipe = Pipe::open("SrvSvc").unwrap();
             let fragment = bind(&interface);
             let asked = pipe.binding.accept(&fragment, &mut pipe.unread);
-            assert!(matches!(asked, Ok(Asked::Nothing)));
+            assert!(matches!(asked, Ok(FragmentOutcome::Nothing)));
             let (answer, more) = pipe.read(4096);
             assert!(!more && answer.len() == usize::from(answer[8]));
             assert_eq!((answer[2], answer[answer.len() - 24]), (12, result));

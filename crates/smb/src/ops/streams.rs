@@ -5,9 +5,9 @@
 //! create a stream of a file that does not exist creates the file too. NFS does not see streams.
 
 use crate::context::run::{Failure, Operand, Run};
-use crate::context::step::{Found, Step};
+use crate::context::step::{ResolvedFile, Step};
 use crate::info::entry::{self, attributes};
-use crate::open::session::{Access, Base, File, Named, Open, Session};
+use crate::open::session::{Access, Base, File, Open, OpenName, Session};
 use crate::ops::create::has_room;
 use crate::ops::read_write::is_regular;
 use crate::ops::request::{Request, option};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use weir_auth::wire::{Put, utf16};
 use weir_vfs::claims::Modes;
 use weir_vfs::volume::{Attr, FileKind};
-use weir_vfs::{Changes, Error, FileId, Looks, Stop, Suspend};
+use weir_vfs::{Error, FileId, MetadataRead, MetadataWrite, Stop, Suspend};
 
 /// The attributes of a stream as clients see them: its own size, and all else of its file.
 pub(crate) fn merged(base: &Attr, stream: &Attr) -> Attr {
@@ -35,11 +35,11 @@ impl Run<'_> {
         &mut self,
         session: &Session,
         root: &Operand<'_>,
-        found: &Found,
+        found: &ResolvedFile,
         request: &Request,
     ) -> Result<(), Stop<Failure>> {
         let (file, access) = (
-            root.at(found.file).file_id(),
+            root.with_file(found.file).file_id(),
             Access::Made(&session.walker, &session.walker.who),
         );
         if found.base.is_some() {
@@ -47,7 +47,7 @@ impl Run<'_> {
             return Ok(());
         }
         for ea in &request.eas {
-            let (operand, charged) = self.enter(session, file, access, Changes)?;
+            let (operand, charged) = self.enter(session, file, access, MetadataWrite)?;
             self.set_ea(&operand, charged, &[], ea)?;
         }
         if let Some(wanted) = &request.security {
@@ -66,14 +66,14 @@ impl Run<'_> {
         &mut self,
         session: &Session,
         root: &Operand<'_>,
-        of: Found,
+        of: ResolvedFile,
         name: &[u8],
         request: &Request,
-    ) -> Result<Found, Stop<Failure>> {
+    ) -> Result<ResolvedFile, Stop<Failure>> {
         if request.asks(option::DIRECTORY) {
             return Err(Status::NOT_A_DIRECTORY.into());
         }
-        let here = root.at(of.file);
+        let here = root.with_file(of.file);
         let base = Base {
             id: here.file_id(),
             directory: of.attr.kind == FileKind::Directory,
@@ -97,7 +97,7 @@ impl Run<'_> {
                     true => Access::Made(&session.walker, &session.walker.who),
                     false => Access::Permissions(&session.walker),
                 };
-                let (operand, charged) = self.enter(session, base.id, access, Changes)?;
+                let (operand, charged) = self.enter(session, base.id, access, MetadataWrite)?;
                 has_room(&operand, &of.attr, request.allocation, 0)?;
                 match operand.make_stream(&mut self.c.cx, charged, name) {
                     Err(Stop::Failed(Error::Exists)) => return Err(Suspend::Turn.into()),
@@ -111,10 +111,10 @@ impl Run<'_> {
             Err(why) => return Err(why.into()),
         };
         let shown = String::from_utf8_lossy(&found.name);
-        let found = Found {
+        let found = ResolvedFile {
             file,
             attr: merged(&of.attr, &found.attr),
-            named: Named {
+            named: OpenName {
                 dir: Some(base.id.ino),
                 path: format!("{}:{shown}", of.named.path),
                 name: found.name.clone(),
@@ -140,7 +140,7 @@ impl Run<'_> {
     ) -> Result<(), Stop<Failure>> {
         let base = file.main();
         let access = Access::Made(&open.owner, &open.key);
-        let (operand, charged) = self.enter(session, base.id, access, Looks)?;
+        let (operand, charged) = self.enter(session, base.id, access, MetadataRead)?;
         let attr = operand.getattr(&mut self.c.cx)?;
         let mut all = Vec::new();
         if is_regular(&attr) {
@@ -182,7 +182,7 @@ impl Run<'_> {
         };
         let old = file.named.lock().clone();
         let access = Access::Made(&open.owner, &open.key);
-        let (operand, charged) = self.enter(session, base.id, access, Changes)?;
+        let (operand, charged) = self.enter(session, base.id, access, MetadataWrite)?;
         match operand.stream(&mut self.c.cx, &name) {
             Ok((other, at)) if replace && at.ino != file.id.ino => {
                 let taken = FileId {
@@ -193,7 +193,7 @@ impl Run<'_> {
                 if !self.passes(session, taken, Modes::BOTH | Modes::DELETE)? {
                     return Err(Status::ACCESS_DENIED.into());
                 }
-                let (operand, charged) = self.enter(session, base.id, access, Changes)?;
+                let (operand, charged) = self.enter(session, base.id, access, MetadataWrite)?;
                 let done = operand.move_stream(&mut self.c.cx, charged, &other.name, None)?;
                 self.c.wait_for(done.lsn);
             }
@@ -205,7 +205,7 @@ impl Run<'_> {
         self.c.step = Step::Done;
         let (of, _) = old.path.split_once(':').unwrap_or((&old.path, ""));
         let path = format!("{of}:{}", String::from_utf8_lossy(&name));
-        *file.named.lock() = Named {
+        *file.named.lock() = OpenName {
             name: name.into(),
             path,
             ..old

@@ -1,22 +1,22 @@
 //! SESSION_SETUP with a ticket of Kerberos. See [`weir_auth::tickets`].
 
-use crate::conn::connection::{Asked, Setup, Stage};
+use crate::conn::connection::{Setup, SetupSubject, Stage};
 use crate::context::run::{CommandResult, Run};
 use crate::context::step::{Step, TicketWait};
-use crate::ops::setup::{Authenticated, CHANGED, Unwrapped};
+use crate::ops::setup::{AuthMessage, AuthenticatedUser, CHANGED};
 use crate::proto::status::Status;
 use std::sync::Arc;
 use weir_auth::spnego::{self, State};
-use weir_auth::tickets::{Accepted, Logon, MAX_TOKEN};
+use weir_auth::tickets::{Logon, MAX_TOKEN, TicketOutcome};
 use weir_vfs::{Stop, Suspend};
 
 impl Run<'_> {
     /// Hands a client's ticket over.
     pub(crate) fn accept(
         &mut self,
-        asked: Asked,
+        asked: SetupSubject,
         setup: Setup,
-        client: &Unwrapped<'_>,
+        client: &AuthMessage<'_>,
         mut waiting: TicketWait,
     ) -> CommandResult {
         // It is not offered any more.
@@ -43,9 +43,9 @@ impl Run<'_> {
         };
         self.c.named_session = Some(asked.id);
         let (token, mut logon) = match accepted {
-            Accepted::Logon(token, logon) => (token, logon),
-            Accepted::Refused(user, why) => return Err(self.refuse(&asked, &user, &why)),
-            Accepted::Busy => return Err(Status::INSUFFICIENT_RESOURCES.into()),
+            TicketOutcome::Logon(token, logon) => (token, logon),
+            TicketOutcome::Refused(user, why) => return Err(self.refuse(&asked, &user, &why)),
+            TicketOutcome::Busy => return Err(Status::INSUFFICIENT_RESOURCES.into()),
         };
         let mechanisms = setup.mechanisms.take().unwrap_or_default();
         let proven = match &waiting.code {
@@ -72,10 +72,10 @@ impl Run<'_> {
     /// The client's integrity code over its mechanisms.
     pub(crate) fn prove(
         &mut self,
-        asked: Asked,
+        asked: SetupSubject,
         setup: Setup,
         mut logon: Logon,
-        client: &Unwrapped<'_>,
+        client: &AuthMessage<'_>,
     ) -> CommandResult {
         let mechanisms = setup.mechanisms.as_deref().unwrap_or_default();
         let proven = client.token.mic;
@@ -87,9 +87,9 @@ impl Run<'_> {
     }
 }
 
-impl From<Logon> for Authenticated {
-    fn from(logon: Logon) -> Authenticated {
-        Authenticated {
+impl From<Logon> for AuthenticatedUser {
+    fn from(logon: Logon) -> AuthenticatedUser {
+        AuthenticatedUser {
             user: logon.user,
             identity: logon.identity,
             key: logon.key,

@@ -14,10 +14,10 @@ use crate::proto::status::Status;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
-use weir_auth::domains::Known;
+use weir_auth::domains::SidMap;
 use weir_auth::sid::{Sid, sid};
 use weir_auth::users::{Machine, Users};
-use weir_auth::wire::{Malformed, Put, Reader, from_utf16, utf16};
+use weir_auth::wire::{DecodeError, Put, Reader, from_utf16, utf16};
 use weir_vfs::signal::Signal;
 
 /// 12345778-1234-abcd-ef00-0123456789ab, version 0.
@@ -107,7 +107,7 @@ pub fn call(
     stub: &[u8],
     names: &Names<'_>,
     server: &str,
-) -> Result<Option<Vec<u8>>, Malformed> {
+) -> Result<Option<Vec<u8>>, DecodeError> {
     let mut r = Reader::new(stub);
     let mut out = Vec::new();
     match operation {
@@ -132,7 +132,10 @@ pub fn call(
         operation::LOOKUP_SIDS | operation::LOOKUP_SIDS_2 => {
             let status = has_policy(&mut r)?;
             let asked = sids(&mut r)?;
-            let found = asked.iter().map(|sid| Named::of(sid, names)).collect();
+            let found = asked
+                .iter()
+                .map(|sid| Translation::from_sid(sid, names))
+                .collect();
             let extended = operation == operation::LOOKUP_SIDS_2;
             put_found(
                 &mut out,
@@ -158,7 +161,7 @@ pub fn call(
             let asked = texts(&mut r)?;
             let found = asked
                 .iter()
-                .map(|name| Named::called(name, names))
+                .map(|name| Translation::called(name, names))
                 .collect();
             let whole = operation == operation::LOOKUP_NAMES_3;
             put_found(
@@ -209,12 +212,12 @@ fn policy(level: u16, server: &str) -> Vec<u8> {
         PRIMARY => {
             out.text(NO_DOMAIN);
             out.u32(0);
-            out.settle();
+            out.put_texts();
         }
         ACCOUNTS => {
             out.text(server);
             out.u32(POINTER);
-            out.settle();
+            out.put_texts();
             out.sid(&users());
         }
         DNS => {
@@ -223,7 +226,7 @@ fn policy(level: u16, server: &str) -> Vec<u8> {
             out.text("");
             out.bytes(&[0; 16]);
             out.u32(0);
-            out.settle();
+            out.put_texts();
         }
         _ => return nothing(Status::INVALID_INFO_CLASS),
     }
@@ -235,7 +238,7 @@ pub(crate) fn users() -> Sid {
     sid(22, &[1])
 }
 
-fn has_policy(r: &mut Reader<'_>) -> Result<Status, Malformed> {
+fn has_policy(r: &mut Reader<'_>) -> Result<Status, DecodeError> {
     Ok(match r.array()? {
         POLICY => Status::SUCCESS,
         _ => Status::INVALID_HANDLE,
@@ -243,10 +246,10 @@ fn has_policy(r: &mut Reader<'_>) -> Result<Status, Malformed> {
 }
 
 /// An array of pointers to identifiers (LSAPR_SID_ENUM_BUFFER).
-pub(crate) fn sids(r: &mut Reader<'_>) -> Result<Vec<Sid>, Malformed> {
+pub(crate) fn sids(r: &mut Reader<'_>) -> Result<Vec<Sid>, DecodeError> {
     let (count, pointer) = (r.u32()?, r.u32()?);
     if count > MOST {
-        return Err(Malformed);
+        return Err(DecodeError);
     }
     if pointer == 0 {
         return Ok(Vec::new());
@@ -254,7 +257,7 @@ pub(crate) fn sids(r: &mut Reader<'_>) -> Result<Vec<Sid>, Malformed> {
     r.u32()?;
     for _ in 0..count {
         if r.u32()? == 0 {
-            return Err(Malformed);
+            return Err(DecodeError);
         }
     }
     let each = (0..count).map(|_| {
@@ -262,23 +265,23 @@ pub(crate) fn sids(r: &mut Reader<'_>) -> Result<Vec<Sid>, Malformed> {
         let sid = Sid::read(r)?;
         match sid.count() == subs {
             true => Ok(sid),
-            false => Err(Malformed),
+            false => Err(DecodeError),
         }
     });
     each.collect()
 }
 
 /// An array of names (RPC_UNICODE_STRING).
-fn texts(r: &mut Reader<'_>) -> Result<Vec<String>, Malformed> {
+fn texts(r: &mut Reader<'_>) -> Result<Vec<String>, DecodeError> {
     let count = r.u32()?;
     r.u32()?;
     strings(r, count)
 }
 
 /// Reads `count` strings (RPC_UNICODE_STRING), whose letters follow the array.
-pub(crate) fn strings(r: &mut Reader<'_>, count: u32) -> Result<Vec<String>, Malformed> {
+pub(crate) fn strings(r: &mut Reader<'_>, count: u32) -> Result<Vec<String>, DecodeError> {
     if count > MOST {
-        return Err(Malformed);
+        return Err(DecodeError);
     }
     let mut lens = Vec::new();
     for _ in 0..count {
@@ -291,7 +294,7 @@ pub(crate) fn strings(r: &mut Reader<'_>, count: u32) -> Result<Vec<String>, Mal
         };
         let (_most, first, units) = (r.u32()?, r.u32()?, r.u32()?);
         if first != 0 || units != u32::from(len) / 2 {
-            return Err(Malformed);
+            return Err(DecodeError);
         }
         let text = from_utf16(r.bytes(2 * units as usize)?)?;
         if units % 2 == 1 {
@@ -306,7 +309,7 @@ pub(crate) fn strings(r: &mut Reader<'_>, count: u32) -> Result<Vec<String>, Mal
 /// Sources of names.
 pub struct Names<'n> {
     users: &'n dyn Users,
-    known: &'n Known,
+    known: &'n SidMap,
     machine: Option<&'n dyn Machine>,
     lacked: RefCell<Option<Arc<Signal<()>>>>,
 }
@@ -315,7 +318,7 @@ impl<'n> Names<'n> {
     /// Returns names of the users who log on, of domains, and of this machine.
     pub fn new(
         users: &'n dyn Users,
-        known: &'n Known,
+        known: &'n SidMap,
         machine: Option<&'n dyn Machine>,
     ) -> Names<'n> {
         Names {
@@ -348,15 +351,15 @@ impl<'n> Names<'n> {
 }
 
 /// An identifier and its name.
-struct Named {
+struct Translation {
     domain: Option<(Cow<'static, str>, Sid)>,
     name: String,
     sid: Option<Sid>,
     kind: u16,
 }
 
-fn unix_user(uid: u32, name: String) -> Named {
-    Named {
+fn unix_user(uid: u32, name: String) -> Translation {
+    Translation {
         domain: Some((UNIX_USER.into(), users())),
         name,
         sid: Some(Sid::user(uid)),
@@ -364,9 +367,9 @@ fn unix_user(uid: u32, name: String) -> Named {
     }
 }
 
-impl Named {
-    fn unknown(name: String) -> Named {
-        Named {
+impl Translation {
+    fn unknown(name: String) -> Translation {
+        Translation {
             domain: None,
             name,
             sid: None,
@@ -375,7 +378,7 @@ impl Named {
     }
 
     /// Someone of a domain of which a user has been seen.
-    fn in_domain(asked: &Sid, known: &Known) -> Option<Named> {
+    fn in_domain(asked: &Sid, known: &SidMap) -> Option<Translation> {
         let (domain, relative) = asked.in_domain()?;
         let everywhere = IN_EVERY_DOMAIN.iter().find(|(id, ..)| *id == relative);
         let (short, name, kind) = match (known.name(asked), everywhere) {
@@ -383,7 +386,7 @@ impl Named {
             (None, Some((_, name, kind))) => (known.domain(&domain)?, *name, *kind),
             (None, None) => return None,
         };
-        Some(Named {
+        Some(Translation {
             domain: Some((short.to_owned().into(), domain)),
             name: name.to_owned(),
             sid: Some(asked.clone()),
@@ -393,9 +396,9 @@ impl Named {
 
     fn well_known(
         (authority, subs, domain, name, kind): &(u8, &[u32], &'static str, &str, u16),
-    ) -> Named {
+    ) -> Translation {
         let above = subs.len() - 1;
-        Named {
+        Translation {
             domain: Some(((*domain).into(), sid(*authority, &subs[..above]))),
             name: (*name).to_owned(),
             sid: Some(sid(*authority, subs)),
@@ -403,11 +406,11 @@ impl Named {
         }
     }
 
-    fn of(asked: &Sid, names: &Names<'_>) -> Named {
+    fn from_sid(asked: &Sid, names: &Names<'_>) -> Translation {
         if let Some(named) = KNOWN.iter().find(|known| *asked == sid(known.0, known.1)) {
-            return Named::well_known(named);
+            return Translation::well_known(named);
         }
-        if let Some(named) = Named::in_domain(asked, names.known) {
+        if let Some(named) = Translation::in_domain(asked, names.known) {
             return named;
         }
         if let Some(uid) = asked.as_user() {
@@ -416,7 +419,7 @@ impl Named {
             return unix_user(uid, name.unwrap_or_else(|| uid.to_string()));
         }
         if let Some(gid) = asked.as_group() {
-            return Named {
+            return Translation {
                 domain: Some((UNIX_GROUP.into(), sid(22, &[2]))),
                 name: names
                     .machine_name(true, gid)
@@ -425,11 +428,11 @@ impl Named {
                 kind: kind::ALIAS,
             };
         }
-        Named::unknown(asked.to_string())
+        Translation::unknown(asked.to_string())
     }
 
     /// A name, with or without a domain in front.
-    fn called(asked: &str, names: &Names<'_>) -> Named {
+    fn called(asked: &str, names: &Names<'_>) -> Translation {
         let (domain, name) = asked.split_once('\\').unwrap_or(("", asked));
         let is = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
         let in_domain = |own: &str| domain.is_empty() || is(domain, own);
@@ -437,11 +440,11 @@ impl Named {
             .iter()
             .find(|known| is(known.3, name) && in_domain(known.2));
         if let Some(named) = everywhere {
-            return Named::well_known(named);
+            return Translation::well_known(named);
         }
         let known = names.known;
         let of_a_domain = known.called(domain, name);
-        if let Some(named) = of_a_domain.and_then(|sid| Named::in_domain(sid, known)) {
+        if let Some(named) = of_a_domain.and_then(|sid| Translation::in_domain(sid, known)) {
             return named;
         }
         // Users and groups of the machine are found by name or number in the domains of their kind.
@@ -451,8 +454,8 @@ impl Named {
                 .ok()
                 .or_else(|| names.machine_number(true, name));
             return gid.map_or_else(
-                || Named::unknown(name.to_owned()),
-                |gid| Named::of(&Sid::group(gid), names),
+                || Translation::unknown(name.to_owned()),
+                |gid| Translation::from_sid(&Sid::group(gid), names),
             );
         }
         let found = names.users.find(name);
@@ -462,14 +465,14 @@ impl Named {
                 .ok()
                 .or_else(|| names.machine_number(false, name));
             return uid.map_or_else(
-                || Named::unknown(name.to_owned()),
-                |uid| Named::of(&Sid::user(uid), names),
+                || Translation::unknown(name.to_owned()),
+                |uid| Translation::from_sid(&Sid::user(uid), names),
             );
         }
         // The domain of users is whatever clients take the server for.
         match found {
             Some(user) => unix_user(user.identity.unix.uid, user.name.clone()),
-            None => Named::unknown(name.to_owned()),
+            None => Translation::unknown(name.to_owned()),
         }
     }
 }
@@ -495,9 +498,9 @@ fn put_name(out: &mut Vec<u8>, name: &str) {
 fn put_found(
     out: &mut Vec<u8>,
     status: Status,
-    found: Vec<Named>,
-    fixed: impl Fn(&mut Vec<u8>, &Named, u32),
-    rest: impl Fn(&mut Vec<u8>, &Named),
+    found: Vec<Translation>,
+    fixed: impl Fn(&mut Vec<u8>, &Translation, u32),
+    rest: impl Fn(&mut Vec<u8>, &Translation),
 ) {
     let found = match status {
         Status::SUCCESS => found,
@@ -557,11 +560,11 @@ mod tests {
     use weir_vfs::{Groups, Identity};
 
     /// No domain is known.
-    fn none() -> Known {
-        Known::default()
+    fn none() -> SidMap {
+        SidMap::default()
     }
 
-    fn names(known: &Known) -> Names<'_> {
+    fn names(known: &SidMap) -> Names<'_> {
         Names::new(&Mouse, known, None)
     }
 
@@ -573,7 +576,7 @@ mod tests {
                 .filter(|user| user.name.eq_ignore_ascii_case(name))
         }
 
-        fn all(&self) -> Arc<[Arc<User>]> {
+        fn list_users(&self) -> Arc<[Arc<User>]> {
             self.with_uid(1234).into_iter().collect()
         }
 
@@ -588,7 +591,7 @@ mod tests {
         }
     }
 
-    fn named(found: &Named) -> (String, String, u16) {
+    fn name_parts(found: &Translation) -> (String, String, u16) {
         let domain = found.domain.as_ref().map_or("", |(domain, _)| domain);
         (domain.to_owned(), found.name.clone(), found.kind)
     }
@@ -604,21 +607,28 @@ mod tests {
         ] {
             let asked = sid(authority, subs);
             let expected = (domain.to_owned(), name.to_owned(), kind);
-            assert_eq!(named(&Named::of(&asked, &names(&none()))), expected);
-            let back = Named::called(&format!("{domain}\\{name}"), &names(&none()));
-            assert_eq!((named(&back), back.sid), (expected, Some(asked)));
+            assert_eq!(
+                name_parts(&Translation::from_sid(&asked, &names(&none()))),
+                expected
+            );
+            let back = Translation::called(&format!("{domain}\\{name}"), &names(&none()));
+            assert_eq!((name_parts(&back), back.sid), (expected, Some(asked)));
         }
         // As clients say it who take the server for the domain.
         for name in ["mouse", "WEIR\\MOUSE"] {
             assert_eq!(
-                Named::called(name, &names(&none())).sid,
+                Translation::called(name, &names(&none())).sid,
                 Some(Sid::user(1234))
             );
         }
         for name in ["Unix Group\\mouse", "nobody", "77", ""] {
-            assert_eq!(Named::called(name, &names(&none())).sid, None, "{name}");
+            assert_eq!(
+                Translation::called(name, &names(&none())).sid,
+                None,
+                "{name}"
+            );
         }
-        let stranger = Named::of(&sid(5, &[21, 1, 2, 3, 500]), &names(&none()));
+        let stranger = Translation::from_sid(&sid(5, &[21, 1, 2, 3, 500]), &names(&none()));
         assert_eq!(stranger.name, "S-1-5-21-1-2-3-500");
         assert!(stranger.sid.is_none() && stranger.domain.is_none());
     }
@@ -642,13 +652,17 @@ mod tests {
             (513, "Domain Users", kind::GROUP),
             (500, "Administrator", kind::USER),
         ] {
-            let found = Named::of(&domain.with(relative), &names(&known));
-            assert_eq!(named(&found), ("WEIR".into(), name.into(), kind));
+            let found = Translation::from_sid(&domain.with(relative), &names(&known));
+            assert_eq!(name_parts(&found), ("WEIR".into(), name.into(), kind));
             assert_eq!(found.domain.unwrap().1, domain);
         }
-        let back = Named::called("weir\\ALICE", &names(&known));
+        let back = Translation::called("weir\\ALICE", &names(&known));
         assert_eq!(back.sid, Some(domain.with(1105)));
-        assert!(Named::of(&domain.with(1200), &names(&known)).sid.is_none());
+        assert!(
+            Translation::from_sid(&domain.with(1200), &names(&known))
+                .sid
+                .is_none()
+        );
     }
 
     /// The name service has replied for number 7, and looks up all others.
@@ -676,23 +690,30 @@ mod tests {
     fn the_machine_s_own_are_named_by_its_name_service() {
         let known = none();
         let names = Names::new(&Mouse, &known, Some(&Service));
-        let wheel = Named::of(&Sid::group(7), &names);
+        let wheel = Translation::from_sid(&Sid::group(7), &names);
         assert_eq!(
-            named(&wheel),
+            name_parts(&wheel),
             ("Unix Group".into(), "wheel".into(), kind::ALIAS)
         );
         assert_eq!(
-            Named::called("Unix Group\\wheel", &names).sid,
+            Translation::called("Unix Group\\wheel", &names).sid,
             Some(Sid::group(7))
         );
-        assert_eq!(Named::of(&Sid::user(7), &names).name, "7");
-        assert!(Named::called("Unix User\\wheel", &names).sid.is_none());
-        assert_eq!(Named::of(&Sid::user(1234), &names).name, "Mouse");
+        assert_eq!(Translation::from_sid(&Sid::user(7), &names).name, "7");
+        assert!(
+            Translation::called("Unix User\\wheel", &names)
+                .sid
+                .is_none()
+        );
+        assert_eq!(
+            Translation::from_sid(&Sid::user(1234), &names).name,
+            "Mouse"
+        );
         assert!(names.lacked().is_none());
         // A name that is being looked up is reported as missing.
-        Named::of(&Sid::group(8), &names);
+        Translation::from_sid(&Sid::group(8), &names);
         assert!(names.lacked().is_some() && names.lacked().is_none());
-        Named::called("Unix User\\later", &names);
+        Translation::called("Unix User\\later", &names);
         assert!(names.lacked().is_some());
     }
 

@@ -7,7 +7,7 @@
 
 use crate::proto::status::Status;
 use weir_auth::sid::Sid;
-use weir_auth::wire::{Malformed, Put, Reader, from_utf16};
+use weir_auth::wire::{DecodeError, Put, Reader, from_utf16};
 
 const REQUEST: u8 = 0;
 const RESPONSE: u8 = 2;
@@ -51,7 +51,7 @@ pub struct Call<'a> {
 }
 
 /// The request in a fragment.
-pub enum Asked<'a> {
+pub enum FragmentOutcome<'a> {
     /// The fragment is answered already.
     Nothing,
     /// A call.
@@ -97,20 +97,20 @@ impl Binding {
         &mut self,
         fragment: &'f [u8],
         out: &mut Vec<u8>,
-    ) -> Result<Asked<'f>, Malformed> {
+    ) -> Result<FragmentOutcome<'f>, DecodeError> {
         let mut r = Reader::new(fragment);
         let [5, _, kind, flags, 0x10, _, _, _] = r.array()? else {
-            return Err(Malformed);
+            return Err(DecodeError);
         };
         let (len, auth) = (usize::from(r.u16()?), r.u16()?);
         let id = r.u32()?;
         if len != fragment.len() || auth != 0 || flags & WHOLE != WHOLE {
-            return Err(Malformed);
+            return Err(DecodeError);
         }
         match kind {
             BIND | ALTER_CONTEXT => {
                 self.bind(kind, id, r, out)?;
-                Ok(Asked::Nothing)
+                Ok(FragmentOutcome::Nothing)
             }
             REQUEST => {
                 r.u32()?;
@@ -123,11 +123,11 @@ impl Binding {
                 };
                 if self.context != Some(context) {
                     fault(out, &call, NO_SUCH_OPERATION);
-                    return Ok(Asked::Nothing);
+                    return Ok(FragmentOutcome::Nothing);
                 }
-                Ok(Asked::Call(call))
+                Ok(FragmentOutcome::Call(call))
             }
-            _ => Err(Malformed),
+            _ => Err(DecodeError),
         }
     }
 
@@ -137,12 +137,12 @@ impl Binding {
         id: u32,
         mut r: Reader<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), DecodeError> {
         r.bytes(8)?;
         let count = usize::from(r.u8()?);
         r.bytes(3)?;
         if count == 0 || count > MOST_CONTEXTS {
-            return Err(Malformed);
+            return Err(DecodeError);
         }
         let mut results = Vec::new();
         for _ in 0..count {
@@ -234,7 +234,7 @@ pub fn fault(out: &mut Vec<u8>, call: &Call<'_>, status: u32) {
 pub const POINTER: u32 = 0x0002_0000;
 
 /// Encoder of a call's results in NDR32 (C706 §14). The objects of a structure's pointers follow
-/// the whole structure. Its strings are written by [`Results::settle`], in their order.
+/// the whole structure. Its strings are written by [`Results::put_texts`], in their order.
 #[derive(Default)]
 pub struct Results {
     out: Vec<u8>,
@@ -277,7 +277,7 @@ impl Results {
     }
 
     /// A string (RPC_UNICODE_STRING, MS-DTYP §2.3.10) of 32,767 units at most, whose letters follow
-    /// with [`Results::settle`].
+    /// with [`Results::put_texts`].
     pub fn text(&mut self, text: &str) {
         let len = 2 * text.encode_utf16().count() as u16;
         self.u32(u32::from(len) << 16 | u32::from(len));
@@ -286,7 +286,7 @@ impl Results {
     }
 
     /// The letters of the strings so far.
-    pub fn settle(&mut self) {
+    pub fn put_texts(&mut self) {
         for text in std::mem::take(&mut self.texts) {
             let units = text.encode_utf16().count() as u32;
             self.u32s([units, 0, units]);
@@ -311,10 +311,10 @@ impl Results {
 ///
 /// # Errors
 /// It is none.
-pub fn string(r: &mut Reader<'_>) -> Result<String, Malformed> {
+pub fn string(r: &mut Reader<'_>) -> Result<String, DecodeError> {
     let (most, first, units) = (r.u32()?, r.u32()?, r.u32()?);
     if first != 0 || units > most {
-        return Err(Malformed);
+        return Err(DecodeError);
     }
     let bytes = r.bytes(2 * units as usize)?;
     if units % 2 == 1 {
@@ -329,7 +329,7 @@ pub fn string(r: &mut Reader<'_>) -> Result<String, Malformed> {
 ///
 /// # Errors
 /// It is none.
-pub fn server_name(r: &mut Reader<'_>) -> Result<(), Malformed> {
+pub fn server_name(r: &mut Reader<'_>) -> Result<(), DecodeError> {
     if r.u32()? != 0 {
         string(r)?;
     }

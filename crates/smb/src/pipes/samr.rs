@@ -22,7 +22,7 @@ use crate::proto::status::Status;
 use std::sync::Arc;
 use weir_auth::sid::{Sid, sid};
 use weir_auth::users::{User, Users};
-use weir_auth::wire::{Malformed, Reader};
+use weir_auth::wire::{DecodeError, Reader};
 
 /// 12345778-1234-abcd-ef00-0123456789ac, version 1.
 pub const SAMR: Syntax = [
@@ -161,7 +161,7 @@ impl Object {
         ]
     }
 
-    fn of(handle: &Handle) -> Option<Object> {
+    fn from_handle(handle: &Handle) -> Option<Object> {
         let id = u32::from_le_bytes([handle[12], handle[13], handle[14], handle[15]]);
         let object = match handle[8] {
             1 => Object::Server,
@@ -195,7 +195,7 @@ impl<'s> Sam<'s> {
     pub fn new(users: &'s dyn Users, server: &'s str) -> Sam<'s> {
         Sam {
             users,
-            all: users.all(),
+            all: users.list_users(),
             server,
         }
     }
@@ -225,7 +225,7 @@ impl<'s> Sam<'s> {
     }
 
     /// The account with a relative identifier: its name, and its kind.
-    fn named(&self, domain: Domain, id: u32) -> Option<(&str, u16)> {
+    fn find_account(&self, domain: Domain, id: u32) -> Option<(&str, u16)> {
         match (domain, self.user(id), id) {
             (Domain::Accounts, Some(user), _) => Some((&user.name, kind::USER)),
             (Domain::Accounts, None, EVERY_USER) => Some((EVERY_USER_NAME, kind::GROUP)),
@@ -250,7 +250,7 @@ const HANDLE: usize = 5;
 ///
 /// # Errors
 /// Its arguments cannot be read.
-pub fn call(operation: u16, stub: &[u8], sam: &Sam<'_>) -> Result<Option<Vec<u8>>, Malformed> {
+pub fn call(operation: u16, stub: &[u8], sam: &Sam<'_>) -> Result<Option<Vec<u8>>, DecodeError> {
     let r = &mut Reader::new(stub);
     Ok(Some(match operation {
         // Of whichever server, for whatever access: there is one, and it can be read.
@@ -264,7 +264,7 @@ pub fn call(operation: u16, stub: &[u8], sam: &Sam<'_>) -> Result<Option<Vec<u8>
             out.done(Status::SUCCESS)
         }
         op::CLOSE => {
-            let status = match Object::of(&r.array()?) {
+            let status = match Object::from_handle(&r.array()?) {
                 Some(_) => Status::SUCCESS,
                 None => Status::INVALID_HANDLE,
             };
@@ -272,7 +272,7 @@ pub fn call(operation: u16, stub: &[u8], sam: &Sam<'_>) -> Result<Option<Vec<u8>
             out.bytes(&NO_HANDLE);
             out.done(status)
         }
-        op::QUERY_SECURITY => match Object::of(&r.array()?) {
+        op::QUERY_SECURITY => match Object::from_handle(&r.array()?) {
             Some(object) => info::security(object, r.u32()?),
             None => failed(1, Status::INVALID_HANDLE),
         },
@@ -281,7 +281,7 @@ pub fn call(operation: u16, stub: &[u8], sam: &Sam<'_>) -> Result<Option<Vec<u8>
             failed(2, Status::SUCCESS)
         }
         op::LOOKUP_DOMAIN | op::ENUMERATE_DOMAINS | op::OPEN_DOMAIN => {
-            of_server(operation, Object::of(&r.array()?), r, sam)?
+            of_server(operation, Object::from_handle(&r.array()?), r, sam)?
         }
         op::QUERY_DOMAIN
         | op::QUERY_DOMAIN_2
@@ -297,9 +297,9 @@ pub fn call(operation: u16, stub: &[u8], sam: &Sam<'_>) -> Result<Option<Vec<u8>
         | op::QUERY_DISPLAY
         | op::QUERY_DISPLAY_2
         | op::QUERY_DISPLAY_3
-        | op::ID_TO_SID => of_domain(operation, Object::of(&r.array()?), r, sam)?,
+        | op::ID_TO_SID => of_domain(operation, Object::from_handle(&r.array()?), r, sam)?,
         op::QUERY_USER | op::QUERY_USER_2 | op::GROUPS_OF_USER => {
-            let user = match Object::of(&r.array()?) {
+            let user = match Object::from_handle(&r.array()?) {
                 Some(Object::User(id)) => sam.user(id).ok_or(Status::NO_SUCH_USER),
                 _ => Err(Status::INVALID_HANDLE),
             };
@@ -313,19 +313,19 @@ pub fn call(operation: u16, stub: &[u8], sam: &Sam<'_>) -> Result<Option<Vec<u8>
                 (Ok(user), _) => info::user(user, r.u16()?),
             }
         }
-        op::QUERY_GROUP => match Object::of(&r.array()?) {
+        op::QUERY_GROUP => match Object::from_handle(&r.array()?) {
             Some(Object::Group) => info::group(r.u16()?, sam),
             _ => failed(1, Status::INVALID_HANDLE),
         },
-        op::MEMBERS_OF_GROUP => match Object::of(&r.array()?) {
+        op::MEMBERS_OF_GROUP => match Object::from_handle(&r.array()?) {
             Some(Object::Group) => members(sam),
             _ => failed(1, Status::INVALID_HANDLE),
         },
-        op::QUERY_ALIAS => match Object::of(&r.array()?) {
+        op::QUERY_ALIAS => match Object::from_handle(&r.array()?) {
             Some(Object::Alias) => info::alias(r.u16()?),
             _ => failed(1, Status::INVALID_HANDLE),
         },
-        op::MEMBERS_OF_ALIAS => match Object::of(&r.array()?) {
+        op::MEMBERS_OF_ALIAS => match Object::from_handle(&r.array()?) {
             Some(Object::Alias) => {
                 let mut out = Results::default();
                 out.u32s([1, POINTER, 1, POINTER]);
@@ -382,7 +382,7 @@ fn of_server(
     object: Option<Object>,
     r: &mut Reader<'_>,
     sam: &Sam<'_>,
-) -> Result<Vec<u8>, Malformed> {
+) -> Result<Vec<u8>, DecodeError> {
     let status = match object {
         Some(Object::Server) => Status::SUCCESS,
         _ => Status::INVALID_HANDLE,
@@ -422,10 +422,10 @@ fn of_server(
     })
 }
 
-fn one_sid(r: &mut Reader<'_>) -> Result<Sid, Malformed> {
+fn one_sid(r: &mut Reader<'_>) -> Result<Sid, DecodeError> {
     let count = r.u32()?;
     let sid = Sid::read(r)?;
-    (sid.count() == count).then_some(sid).ok_or(Malformed)
+    (sid.count() == count).then_some(sid).ok_or(DecodeError)
 }
 
 /// A call on a domain.
@@ -434,7 +434,7 @@ fn of_domain(
     object: Option<Object>,
     r: &mut Reader<'_>,
     sam: &Sam<'_>,
-) -> Result<Vec<u8>, Malformed> {
+) -> Result<Vec<u8>, DecodeError> {
     let Some(Object::Domain(domain)) = object else {
         let words = match operation {
             op::OPEN_GROUP | op::OPEN_ALIAS | op::OPEN_USER => HANDLE,
@@ -508,7 +508,7 @@ fn of_domain(
             let count = place(r)?;
             let mut found = Vec::new();
             for _ in 0..count {
-                let named = sam.named(domain, r.u32()?);
+                let named = sam.find_account(domain, r.u32()?);
                 found.push(named.unwrap_or(("", kind::UNKNOWN)));
             }
             let status = mapped(found.iter().map(|(_, kind)| *kind));
@@ -519,7 +519,7 @@ fn of_domain(
             let mut out = Results::default();
             out.u32s([count, POINTER, count]);
             found.iter().for_each(|(name, _)| out.text(name));
-            out.settle();
+            out.put_texts();
             let kinds = found.iter().map(|(_, kind)| u32::from(*kind));
             put_ids(&mut out, &kinds.collect::<Vec<u32>>());
             out.done(status)
@@ -552,11 +552,11 @@ fn of_domain(
 }
 
 /// The head of an array of so many places of which the first are there; the number of those.
-fn place(r: &mut Reader<'_>) -> Result<u32, Malformed> {
+fn place(r: &mut Reader<'_>) -> Result<u32, DecodeError> {
     let (count, _most, first, there) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
     match first == 0 && there == count && count <= MOST {
         true => Ok(count),
-        false => Err(Malformed),
+        false => Err(DecodeError),
     }
 }
 
@@ -606,7 +606,7 @@ fn listed<'n>(
         out.u32(*id);
         out.text(name);
     }
-    out.settle();
+    out.put_texts();
     out.u32(count);
     out.done(match more {
         true => Status::MORE_ENTRIES,

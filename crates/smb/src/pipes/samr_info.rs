@@ -81,7 +81,7 @@ pub(crate) fn domain(domain: Domain, level: u16, sam: &Sam<'_>) -> Vec<u8> {
         }
         _ => return none(Status::INVALID_INFO_CLASS),
     }
-    out.settle();
+    out.put_texts();
     out.done(Status::SUCCESS)
 }
 
@@ -151,12 +151,12 @@ pub(crate) fn user(user: &User, level: u16) -> Vec<u8> {
         17 => out.large(NEVER),
         20 => out.u32s([0, 0]),
         21 => {
-            all(&mut out, user);
+            put_all_information(&mut out, user);
             has_hours = true;
         }
         _ => return none(Status::INVALID_INFO_CLASS),
     }
-    out.settle();
+    out.put_texts();
     if has_hours {
         put_hours(&mut out);
     }
@@ -173,7 +173,7 @@ fn put_hours(out: &mut Results) {
 }
 
 /// SAMPR_USER_ALL_INFORMATION: all but what has to do with a password.
-fn all(out: &mut Results, user: &User) {
+fn put_all_information(out: &mut Results, user: &User) {
     /// All fields but those of passwords, private data and the descriptor (MS-SAMR §2.2.1.8).
     const WHICH: u32 = 0x00ff_ffff;
     for time in [0, 0, 0, NEVER, 0, NEVER] {
@@ -208,7 +208,7 @@ pub(crate) fn group(level: u16, sam: &Sam<'_>) -> Vec<u8> {
         4 => out.text(""),
         _ => return none(Status::INVALID_INFO_CLASS),
     }
-    out.settle();
+    out.put_texts();
     out.done(Status::SUCCESS)
 }
 
@@ -227,7 +227,7 @@ pub(crate) fn alias(level: u16) -> Vec<u8> {
         3 => out.text(""),
         _ => return none(Status::INVALID_INFO_CLASS),
     }
-    out.settle();
+    out.put_texts();
     out.done(Status::SUCCESS)
 }
 
@@ -273,7 +273,7 @@ pub(crate) fn display(
             out.text("");
         }
     }
-    out.settle();
+    out.put_texts();
     out.done(match more {
         true => Status::MORE_ENTRIES,
         false => Status::SUCCESS,

@@ -3,7 +3,7 @@
 
 use crate::pipes::lsa;
 use crate::pipes::rpc::{self, POINTER, Syntax};
-use weir_auth::wire::{Malformed, Put, Reader};
+use weir_auth::wire::{DecodeError, Put, Reader};
 
 /// 6bffd098-a112-3610-9833-46c3f87e345a, version 1.
 pub const WKSSVC: Syntax = [
@@ -24,7 +24,7 @@ const INVALID_LEVEL: u32 = 124;
 ///
 /// # Errors
 /// Its arguments cannot be read.
-pub fn call(operation: u16, stub: &[u8], server: &str) -> Result<Option<Vec<u8>>, Malformed> {
+pub fn call(operation: u16, stub: &[u8], server: &str) -> Result<Option<Vec<u8>>, DecodeError> {
     if operation != GET_INFO {
         return Ok(None);
     }

@@ -18,7 +18,7 @@
 
 use crate::proto::dialect::MAX_TRANSFER;
 use crate::proto::lz77;
-use weir_auth::wire::{Malformed, Put, Reader};
+use weir_auth::wire::{DecodeError, Put, Reader};
 use weir_base::limits::net::MAX_RECORD;
 
 /// First bytes of a compressed message.
@@ -75,7 +75,7 @@ impl Algorithms {
     ///
     /// # Errors
     /// It is malformed, or offers nothing.
-    pub fn choose(context: &[u8]) -> Result<Algorithms, Malformed> {
+    pub fn choose(context: &[u8]) -> Result<Algorithms, DecodeError> {
         let mut r = Reader::new(context);
         let count = usize::from(r.u16()?);
         r.u16()?;
@@ -83,7 +83,7 @@ impl Algorithms {
         let (offered, _) = r.bytes(2 * count)?.as_chunks::<2>();
         let offers = |id: u16| offered.contains(&id.to_le_bytes());
         match count {
-            0 => Err(Malformed),
+            0 => Err(DecodeError),
             _ => Ok(Algorithms {
                 lz77: offers(algorithm::LZ77),
                 pattern: chained && offers(algorithm::PATTERN_V1),
@@ -123,14 +123,14 @@ impl Algorithms {
 /// # Errors
 /// It is malformed, longer, or compressed with what was not negotiated: the connection is to be
 /// closed (§3.3.5.2.1.2).
-pub fn decompress(message: &[u8], with: Algorithms, most: usize) -> Result<Vec<u8>, Malformed> {
+pub fn decompress(message: &[u8], with: Algorithms, most: usize) -> Result<Vec<u8>, DecodeError> {
     let mut r = Reader::new(message);
     if r.array()? != COMPRESSED {
-        return Err(Malformed);
+        return Err(DecodeError);
     }
     let size = r.u32()? as usize;
     if size > LARGEST.min(most) {
-        return Err(Malformed);
+        return Err(DecodeError);
     }
     let payloads = r;
     let (algorithm, flags, offset) = (r.u16()?, r.u16()?, r.u32()? as usize);
@@ -138,7 +138,7 @@ pub fn decompress(message: &[u8], with: Algorithms, most: usize) -> Result<Vec<u
         0 if algorithm == algorithm::LZ77 && with.lz77 => {
             let front = r.bytes(offset)?;
             if front.len() > most - size {
-                return Err(Malformed);
+                return Err(DecodeError);
             }
             let mut out = Vec::with_capacity(front.len() + size);
             out.put(front);
@@ -146,19 +146,19 @@ pub fn decompress(message: &[u8], with: Algorithms, most: usize) -> Result<Vec<u
             Ok(out)
         }
         CHAINED if with.chained => chain(payloads, with, size),
-        _ => Err(Malformed),
+        _ => Err(DecodeError),
     }
 }
 
 /// Decompresses the payloads of a chain to exactly `size` bytes.
-fn chain(mut r: Reader<'_>, with: Algorithms, size: usize) -> Result<Vec<u8>, Malformed> {
+fn chain(mut r: Reader<'_>, with: Algorithms, size: usize) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::with_capacity(size);
     while !r.rest().is_empty() {
         // Flags say which is the first, and that is known.
         let (algorithm, _flags, len) = (r.u16()?, r.u16()?, r.u32()? as usize);
         let mut payload = Reader::new(r.bytes(len)?);
         let room = size - out.len();
-        let fits = |n: usize| if n <= room { Ok(n) } else { Err(Malformed) };
+        let fits = |n: usize| if n <= room { Ok(n) } else { Err(DecodeError) };
         match algorithm {
             algorithm::NONE => {
                 fits(len)?;
@@ -168,7 +168,7 @@ fn chain(mut r: Reader<'_>, with: Algorithms, size: usize) -> Result<Vec<u8>, Ma
                 let (byte, _) = (payload.u8()?, payload.array::<3>()?);
                 let n = fits(payload.u32()? as usize)?;
                 if !payload.rest().is_empty() {
-                    return Err(Malformed);
+                    return Err(DecodeError);
                 }
                 out.resize(out.len() + n, byte);
             }
@@ -176,12 +176,12 @@ fn chain(mut r: Reader<'_>, with: Algorithms, size: usize) -> Result<Vec<u8>, Ma
                 let n = fits(payload.u32()? as usize)?;
                 lz77::decompress(payload.rest(), n, &mut out)?;
             }
-            _ => return Err(Malformed),
+            _ => return Err(DecodeError),
         }
     }
     match out.len() == size {
         true => Ok(out),
-        false => Err(Malformed),
+        false => Err(DecodeError),
     }
 }
 
@@ -194,7 +194,7 @@ struct Run {
 
 impl Run {
     /// The run that the first of `slices` begins with, or the last one ends with.
-    fn of<'a>(slices: impl Iterator<Item = &'a [u8]>, backwards: bool) -> Run {
+    fn from_slices<'a>(slices: impl Iterator<Item = &'a [u8]>, backwards: bool) -> Run {
         let mut run = Run::default();
         for slice in slices.filter(|slice| !slice.is_empty()) {
             if run.n == 0 {
@@ -298,8 +298,8 @@ fn chained(
 ) -> bool {
     let runs = |backwards: bool| match (with.pattern, backwards) {
         (false, _) => Run::default(),
-        (true, false) => Run::of(data.iter().copied(), false),
-        (true, true) => Run::of(data.iter().rev().copied(), true),
+        (true, false) => Run::from_slices(data.iter().copied(), false),
+        (true, true) => Run::from_slices(data.iter().rev().copied(), true),
     };
     let front = runs(false);
     let back = if front.n < len {
@@ -448,7 +448,7 @@ mod tests {
             &whole[..7],
             &[],
         ] {
-            assert_eq!(Algorithms::choose(malformed), Err(Malformed));
+            assert_eq!(Algorithms::choose(malformed), Err(DecodeError));
         }
     }
 
@@ -524,12 +524,12 @@ mod tests {
                 ..ALL
             },
         ] {
-            assert_eq!(decompress(&bytes, with, MOST), Err(Malformed));
+            assert_eq!(decompress(&bytes, with, MOST), Err(DecodeError));
         }
         for cut in 0..bytes.len() {
             assert_eq!(
                 decompress(&bytes[..cut], ALL, MOST),
-                Err(Malformed),
+                Err(DecodeError),
                 "{cut}"
             );
         }
@@ -537,7 +537,7 @@ mod tests {
         for off in [1u8, 255] {
             let mut wrong = bytes.clone();
             wrong[4] = wrong[4].wrapping_add(off);
-            assert_eq!(decompress(&wrong, ALL, MOST), Err(Malformed));
+            assert_eq!(decompress(&wrong, ALL, MOST), Err(DecodeError));
         }
     }
 
@@ -585,10 +585,14 @@ mod tests {
             (unchained(4, 1, 1, 4, b"head"), ALL),
             (unchained(4, 2, 1, 2, &[4, 0]), ALL),
         ] {
-            assert_eq!(decompress(&bytes, with, MOST), Err(Malformed), "{bytes:?}");
+            assert_eq!(
+                decompress(&bytes, with, MOST),
+                Err(DecodeError),
+                "{bytes:?}"
+            );
         }
-        assert_eq!(decompress(&whole, LZ77, 303), Err(Malformed));
-        assert_eq!(decompress(&whole, LZ77, 299), Err(Malformed));
+        assert_eq!(decompress(&whole, LZ77, 303), Err(DecodeError));
+        assert_eq!(decompress(&whole, LZ77, 299), Err(DecodeError));
         let chain = unchained(4, 0, 1, 4, b"head");
         assert_eq!(decompress(&chain, ALL, 4).as_deref(), Ok(&b"head"[..]));
     }

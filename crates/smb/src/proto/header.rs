@@ -1,6 +1,6 @@
 //! The header of a message, and the chain that several of them make (MS-SMB2 §2.2.1, §3.3.5.2.7).
 
-use weir_auth::wire::{Malformed, Put, Reader};
+use weir_auth::wire::{DecodeError, Put, Reader};
 
 /// Bytes of a header.
 pub const HEADER: usize = 64;
@@ -77,10 +77,10 @@ impl Header {
     ///
     /// # Errors
     /// It begins with none.
-    pub fn decode(message: &[u8]) -> Result<Header, Malformed> {
-        let mut r = Reader::new(message.get(..HEADER).ok_or(Malformed)?);
+    pub fn decode(message: &[u8]) -> Result<Header, DecodeError> {
+        let mut r = Reader::new(message.get(..HEADER).ok_or(DecodeError)?);
         if r.array()? != PROTOCOL || r.u16()? != HEADER as u16 {
-            return Err(Malformed);
+            return Err(DecodeError);
         }
         let charge = r.u16()?;
         let sequence = r.u16()?;
@@ -111,7 +111,7 @@ impl Header {
     }
 
     /// Returns true if a bit of [`flag`] is set.
-    pub fn has(&self, flag: u32) -> bool {
+    pub fn has_flag(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 
@@ -138,12 +138,12 @@ impl Header {
 /// # Errors
 /// It is none, or the next one would begin within its header, behind the chain's end or at no
 /// multiple of 8 bytes (§3.3.5.2.7).
-pub fn link(record: &[u8], at: usize) -> Result<(Header, &[u8]), Malformed> {
-    let rest = record.get(at..).ok_or(Malformed)?;
+pub fn link(record: &[u8], at: usize) -> Result<(Header, &[u8]), DecodeError> {
+    let rest = record.get(at..).ok_or(DecodeError)?;
     let header = Header::decode(rest)?;
     let end = match header.next as usize {
         0 => rest.len(),
-        next if next < HEADER || next % 8 != 0 || next >= rest.len() => return Err(Malformed),
+        next if next < HEADER || next % 8 != 0 || next >= rest.len() => return Err(DecodeError),
         next => next,
     };
     Ok((header, &rest[..end]))
@@ -181,9 +181,9 @@ mod tests {
             ..header()
         };
         assert_eq!(back, expected);
-        assert_eq!(Header::decode(&out[..63]), Err(Malformed));
+        assert_eq!(Header::decode(&out[..63]), Err(DecodeError));
         out[0] = 0xff;
-        assert_eq!(Header::decode(&out), Err(Malformed));
+        assert_eq!(Header::decode(&out), Err(DecodeError));
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!((second.next, bytes.len()), (0, 72));
         for bad in [1u32, 63, 65, 70, 144, 1 << 31, u32::MAX] {
             chain[20..24].copy_from_slice(&bad.to_le_bytes());
-            assert_eq!(link(&chain, 0), Err(Malformed), "{bad}");
+            assert_eq!(link(&chain, 0), Err(DecodeError), "{bad}");
         }
     }
 

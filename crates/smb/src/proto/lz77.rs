@@ -13,7 +13,7 @@
 //! find little more in the format's window of 8 KiB. Steps grow where nothing matches. The table is
 //! on the stack, and compression ends as soon as the output is longer than the caller can use.
 
-use weir_auth::wire::{Malformed, Put, Reader};
+use weir_auth::wire::{DecodeError, Put, Reader};
 
 /// Farthest that a match may reach back in bytes (MS-XCA §2.3).
 const WINDOW: usize = 8192;
@@ -38,9 +38,9 @@ const IN_BYTE: usize = 255;
 /// # Errors
 /// The result is longer or shorter, or `input` is malformed. Up to `size` meaningless bytes may
 /// have been appended then.
-pub fn decompress(input: &[u8], size: usize, out: &mut Vec<u8>) -> Result<(), Malformed> {
+pub fn decompress(input: &[u8], size: usize, out: &mut Vec<u8>) -> Result<(), DecodeError> {
     let start = out.len();
-    let end = start.checked_add(size).ok_or(Malformed)?;
+    let end = start.checked_add(size).ok_or(DecodeError)?;
     let mut r = Reader::new(input);
     let mut nibble = None;
     while !r.rest().is_empty() {
@@ -51,7 +51,7 @@ pub fn decompress(input: &[u8], size: usize, out: &mut Vec<u8>) -> Result<(), Ma
                 // The flags behind the end may be zeroes, too.
                 let n = (literals as usize).min(r.rest().len());
                 if n > end - out.len() {
-                    return Err(Malformed);
+                    return Err(DecodeError);
                 }
                 out.put(r.bytes(n)?);
                 flags = flags.checked_shl(literals).unwrap_or(0);
@@ -59,9 +59,9 @@ pub fn decompress(input: &[u8], size: usize, out: &mut Vec<u8>) -> Result<(), Ma
                 continue;
             }
             let (distance, len) = matched(&mut r, &mut nibble)?;
-            let len = usize::try_from(len).map_err(|_| Malformed)?;
+            let len = usize::try_from(len).map_err(|_| DecodeError)?;
             if distance > out.len() - start || len > end - out.len() {
-                return Err(Malformed);
+                return Err(DecodeError);
             }
             repeat(out, distance, len);
             flags <<= 1;
@@ -70,12 +70,12 @@ pub fn decompress(input: &[u8], size: usize, out: &mut Vec<u8>) -> Result<(), Ma
     }
     match out.len() == end {
         true => Ok(()),
-        false => Err(Malformed),
+        false => Err(DecodeError),
     }
 }
 
 /// Distance and length of a match. `nibble` is the half of a byte that was read and not used.
-fn matched(r: &mut Reader<'_>, nibble: &mut Option<u8>) -> Result<(usize, u64), Malformed> {
+fn matched(r: &mut Reader<'_>, nibble: &mut Option<u8>) -> Result<(usize, u64), DecodeError> {
     let word = r.u16()?;
     let mut len = u64::from(word) & IN_WORD as u64;
     if len == IN_WORD as u64 {
@@ -98,7 +98,7 @@ fn matched(r: &mut Reader<'_>, nibble: &mut Option<u8>) -> Result<(usize, u64), 
                     whole => u64::from(whole),
                 };
                 if whole < (IN_WORD + IN_NIBBLE) as u64 {
-                    return Err(Malformed);
+                    return Err(DecodeError);
                 }
                 len = whole;
             }
@@ -279,7 +279,7 @@ pub(crate) mod tests {
         out.split_off(6)
     }
 
-    fn decompressed(input: &[u8], size: usize) -> Result<Vec<u8>, Malformed> {
+    fn decompressed(input: &[u8], size: usize) -> Result<Vec<u8>, DecodeError> {
         let mut out = b"before".to_vec();
         let done = decompress(input, size, &mut out);
         assert!(out.len() <= 6 + size, "no more than was asked for");
@@ -402,7 +402,11 @@ pub(crate) mod tests {
             // Bytes behind the end.
             ("0000000061626364", 3),
         ] {
-            assert_eq!(decompressed(&unhex(bytes), size), Err(Malformed), "{bytes}");
+            assert_eq!(
+                decompressed(&unhex(bytes), size),
+                Err(DecodeError),
+                "{bytes}"
+            );
         }
         // Ends that are none.
         assert_eq!(decompressed(&[], 0), Ok(Vec::new()));

@@ -19,7 +19,7 @@ fn escaped(byte: u8) -> char {
 }
 
 /// A stored name as clients see it.
-pub fn shown(name: &[u8]) -> String {
+pub fn to_client_name(name: &[u8]) -> String {
     let mut out = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         let mut rest = chunk.valid();
@@ -225,10 +225,10 @@ mod tests {
 
     #[test]
     fn reserved_characters_are_shown_in_the_private_range() {
-        assert_eq!(shown(b"a:b?"), "a\u{f022}b\u{f025}");
-        assert_eq!(shown(b"end. "), "end.\u{f028}");
-        assert_eq!(shown(b"end."), "end\u{f029}");
-        assert_eq!(shown(b"\xff\x01x"), "\u{f0ff}\u{f001}x");
+        assert_eq!(to_client_name(b"a:b?"), "a\u{f022}b\u{f025}");
+        assert_eq!(to_client_name(b"end. "), "end.\u{f028}");
+        assert_eq!(to_client_name(b"end."), "end\u{f029}");
+        assert_eq!(to_client_name(b"\xff\x01x"), "\u{f0ff}\u{f001}x");
         assert_eq!(stored("a\u{f022}b"), Ok(b"a:b".to_vec()));
         assert_eq!(shown_posix(b"a:b?\\\xff. "), "a:b?\\\u{f0ff}. ");
         for bad in ["a:b", "a*", "a/b", "a\u{1}", "q?", "\u{f0af}\0"] {
@@ -238,7 +238,8 @@ mod tests {
 
     #[test]
     fn paths_are_cut_into_names() {
-        let names = |text| path(text).map(|p| p.iter().map(|n| shown(n)).collect::<Vec<_>>());
+        let names =
+            |text| path(text).map(|p| p.iter().map(|n| to_client_name(n)).collect::<Vec<_>>());
         assert_eq!(names(""), Ok(vec![]));
         assert_eq!(names("a\\b.txt"), Ok(vec!["a".into(), "b.txt".into()]));
         assert_eq!(names("a\\"), Ok(vec!["a".into()]));
@@ -297,10 +298,10 @@ mod tests {
         #[test]
         fn every_stored_name_comes_back(name in prop::collection::vec(1u8.., 1..60)) {
             prop_assume!(!name.contains(&b'/'));
-            prop_assert_eq!(stored(&shown(&name)), Ok(name.clone()));
+            prop_assert_eq!(stored(&to_client_name(&name)), Ok(name.clone()));
             // With POSIX extensions there is but one way that a name is read, and two in which it
             // may come.
-            for text in [shown_posix(&name), shown(&name)] {
+            for text in [shown_posix(&name), to_client_name(&name)] {
                 prop_assert_eq!(stored(&of_posix(&text)), Ok(name.clone()));
             }
         }
@@ -308,7 +309,7 @@ mod tests {
         #[test]
         fn utf8_names_come_back(name in "\\PC{1,20}") {
             prop_assume!(!name.contains('/'));
-            prop_assert_eq!(stored(&shown(name.as_bytes())), Ok(name.into_bytes()));
+            prop_assert_eq!(stored(&to_client_name(name.as_bytes())), Ok(name.into_bytes()));
         }
 
         #[test]

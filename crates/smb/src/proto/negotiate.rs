@@ -10,7 +10,7 @@ use crate::proto::dialect::{Dialect, MAX_TRANSFER};
 use crate::proto::keys::Signing;
 use crate::proto::sealing::Cipher;
 use crate::proto::status::Status;
-use weir_auth::wire::{Malformed, Put, Reader, filetime, part};
+use weir_auth::wire::{DecodeError, Put, Reader, filetime, part};
 use weir_base::Time;
 
 /// The dialect of a response that asks for another NEGOTIATE (§3.3.5.3.1).
@@ -158,7 +158,7 @@ pub fn offers_smb2(record: &[u8]) -> bool {
         let begins = header.starts_with(&crate::proto::header::SMB1) && header[4] == NEGOTIATE;
         match begins && no_words {
             true => r.bytes(count),
-            false => Err(Malformed),
+            false => Err(DecodeError),
         }
     };
     let names = dialects().unwrap_or_default();
@@ -174,7 +174,7 @@ pub fn decode(message: &[u8]) -> Result<Offer, Status> {
     let mut r = Reader::new(
         message
             .get(crate::proto::header::HEADER..)
-            .ok_or(Malformed)?,
+            .ok_or(DecodeError)?,
     );
     if r.u16()? != 36 {
         return Err(Status::INVALID_PARAMETER);
@@ -236,7 +236,7 @@ fn read_contexts(
         if n > 0 {
             at = at.next_multiple_of(8);
         }
-        let mut r = Reader::new(message.get(at..).ok_or(Malformed)?);
+        let mut r = Reader::new(message.get(at..).ok_or(DecodeError)?);
         let (kind, len) = (r.u16()?, usize::from(r.u16()?));
         r.u32()?;
         let mut data = Reader::new(r.bytes(len)?);
@@ -421,14 +421,14 @@ pub struct SessionSetup<'m> {
 ///
 /// # Errors
 /// It is malformed.
-pub fn session_setup(message: &[u8]) -> Result<SessionSetup<'_>, Malformed> {
+pub fn session_setup(message: &[u8]) -> Result<SessionSetup<'_>, DecodeError> {
     let mut r = Reader::new(
         message
             .get(crate::proto::header::HEADER..)
-            .ok_or(Malformed)?,
+            .ok_or(DecodeError)?,
     );
     if r.u16()? != 25 {
-        return Err(Malformed);
+        return Err(DecodeError);
     }
     let flags = r.u8()?;
     let mode = u16::from(r.u8()?);
@@ -446,7 +446,7 @@ pub fn session_setup(message: &[u8]) -> Result<SessionSetup<'_>, Malformed> {
 
 /// The outcome of NEGOTIATE.
 #[derive(Clone, Debug)]
-pub struct Negotiated {
+pub struct Negotiation {
     /// The dialect that is spoken.
     pub dialect: Dialect,
     /// The client's offer.

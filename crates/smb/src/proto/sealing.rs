@@ -15,7 +15,7 @@ use aws_lc_rs::error::Unspecified;
 use ccm::aead::{AeadInPlace, KeyInit};
 use ccm::consts::{U11, U16};
 use std::cell::Cell;
-use weir_auth::wire::{Malformed, Put, Reader};
+use weir_auth::wire::{DecodeError, Put, Reader};
 
 /// First bytes of an encrypted message.
 pub const TRANSFORM: [u8; 4] = [0xfd, b'S', b'M', b'B'];
@@ -230,17 +230,17 @@ impl Sealing {
 ///
 /// # Errors
 /// Its header is malformed.
-pub fn session_of(message: &[u8]) -> Result<u64, Malformed> {
+pub fn session_of(message: &[u8]) -> Result<u64, DecodeError> {
     let mut r = Reader::new(message);
     if r.array()? != TRANSFORM {
-        return Err(Malformed);
+        return Err(DecodeError);
     }
     r.bytes(32)?;
     r.bytes(4)?; // Its length: the framing's says the same, and is compared by `length_fits`.
     r.u16()?;
     match r.u16()? {
         ENCRYPTED => Ok(r.u64()?),
-        _ => Err(Malformed),
+        _ => Err(DecodeError),
     }
 }
 

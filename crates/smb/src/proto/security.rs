@@ -15,9 +15,9 @@
 
 use crate::proto::mask;
 use crate::proto::status::Status;
-use weir_auth::domains::Known;
+use weir_auth::domains::SidMap;
 use weir_auth::sid::{Sid, sid};
-use weir_auth::wire::{Malformed, Put, Reader};
+use weir_auth::wire::{DecodeError, Put, Reader};
 use weir_vfs::DOMAIN_NUMBERS;
 use weir_vfs::acl::{Acl, Entry, MAX_ENTRIES, Principal, flags};
 use weir_vfs::volume::Attr;
@@ -66,7 +66,7 @@ fn access(bits: u32, owner: bool) -> u32 {
 }
 
 /// The entries of a file's list: whether each allows, its flags, whom it concerns, and the access.
-fn entries(attr: &Attr, list: Option<&Acl>, known: &Known) -> Vec<(bool, u8, Sid, u32)> {
+fn entries(attr: &Attr, list: Option<&Acl>, known: &SidMap) -> Vec<(bool, u8, Sid, u32)> {
     let (owner, group) = (known.user(attr.uid), known.group(attr.gid));
     let Some(list) = list else {
         return vec![
@@ -94,7 +94,7 @@ fn entries(attr: &Attr, list: Option<&Acl>, known: &Known) -> Vec<(bool, u8, Sid
 
 /// The parts of a file's descriptor that are asked for, self-relative. `list`: its access control
 /// list, if it has one; `known`: the domains.
-pub fn descriptor(attr: &Attr, list: Option<&Acl>, parts: u32, known: &Known) -> Vec<u8> {
+pub fn descriptor(attr: &Attr, list: Option<&Acl>, parts: u32, known: &SidMap) -> Vec<u8> {
     let (owner, group) = (known.user(attr.uid), known.group(attr.gid));
     let has_list = parts & DACL != 0;
     let mut out = Vec::with_capacity(200);
@@ -132,7 +132,7 @@ pub fn descriptor(attr: &Attr, list: Option<&Acl>, parts: u32, known: &Known) ->
 
 /// The descriptor that a client sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DescriptorUpdate {
     owner: Option<Sid>,
     group: Option<Sid>,
     /// `Some(None)`: everyone may do everything.
@@ -148,13 +148,13 @@ struct Ace {
     who: Sid,
 }
 
-impl Wanted {
+impl DescriptorUpdate {
     /// Reads those parts of a self-relative descriptor.
     ///
     /// # Errors
     /// It is malformed.
-    pub fn decode(bytes: &[u8], parts: u32) -> Result<Wanted, Status> {
-        let bad = |_: Malformed| Status::INVALID_SECURITY_DESCR;
+    pub fn decode(bytes: &[u8], parts: u32) -> Result<DescriptorUpdate, Status> {
+        let bad = |_: DecodeError| Status::INVALID_SECURITY_DESCR;
         let mut r = Reader::new(bytes);
         let [1, _] = r.array().map_err(bad)? else {
             return Err(Status::INVALID_SECURITY_DESCR);
@@ -172,7 +172,7 @@ impl Wanted {
             let rest = bytes.get(at..).ok_or(Status::INVALID_SECURITY_DESCR)?;
             Ok(Some(Sid::read(&mut Reader::new(rest)).map_err(bad)?))
         };
-        Ok(Wanted {
+        Ok(DescriptorUpdate {
             owner: someone(OWNER, owner)?,
             group: someone(GROUP, group)?,
             list: match (parts & DACL, control & DACL_PRESENT, list) {
@@ -190,7 +190,7 @@ impl Wanted {
     ///
     /// # Errors
     /// It is no user.
-    pub fn uid(&self, attr: &Attr, known: &Known) -> Result<Option<u32>, Status> {
+    pub fn uid(&self, attr: &Attr, known: &SidMap) -> Result<Option<u32>, Status> {
         match self.owner.as_ref().map(|sid| sid.principal(attr, known)) {
             None => Ok(None),
             // A group of a domain may own a file, as a user who has its number.
@@ -208,7 +208,7 @@ impl Wanted {
     ///
     /// # Errors
     /// It is none.
-    pub fn gid(&self, attr: &Attr, known: &Known) -> Result<Option<u32>, Status> {
+    pub fn gid(&self, attr: &Attr, known: &SidMap) -> Result<Option<u32>, Status> {
         match self.group.as_ref().map(|sid| sid.principal(attr, known)) {
             None => Ok(None),
             Some(Some(Principal::Owner)) if DOMAIN_NUMBERS.contains(&attr.uid) => {
@@ -221,7 +221,7 @@ impl Wanted {
     }
 
     /// The list that is wanted, of a file with these attributes.
-    pub fn list(&self, attr: &Attr, directory: bool, known: &Known) -> Option<Acl> {
+    pub fn list(&self, attr: &Attr, directory: bool, known: &SidMap) -> Option<Acl> {
         let everyone = || Entry {
             allows: true,
             who: Principal::Everyone,
@@ -249,22 +249,22 @@ impl Wanted {
     }
 }
 
-fn aces(bytes: &[u8]) -> Result<Vec<Ace>, Malformed> {
+fn aces(bytes: &[u8]) -> Result<Vec<Ace>, DecodeError> {
     let mut r = Reader::new(bytes);
     r.u16()?;
     let size = usize::from(r.u16()?);
     let count = usize::from(r.u16()?);
     r.u16()?;
-    let mut rest = bytes.get(8..size).ok_or(Malformed)?;
+    let mut rest = bytes.get(8..size).ok_or(DecodeError)?;
     if count > MOST {
-        return Err(Malformed);
+        return Err(DecodeError);
     }
     let mut all = Vec::with_capacity(count);
     for _ in 0..count {
         let mut r = Reader::new(rest);
         let (kind, flags, len) = (r.u8()?, r.u8()?, usize::from(r.u16()?));
-        let ace = rest.get(4..len).ok_or(Malformed)?;
-        rest = rest.get(len..).ok_or(Malformed)?;
+        let ace = rest.get(4..len).ok_or(DecodeError)?;
+        rest = rest.get(len..).ok_or(DecodeError)?;
         if !matches!(kind, ALLOWED | DENIED) {
             // It is for auditing, or has conditions that nobody here meets.
             continue;
@@ -288,8 +288,8 @@ mod tests {
     use weir_vfs::volume::{FileKind, Guard};
 
     /// No domain is known.
-    fn none() -> Known {
-        Known::default()
+    fn none() -> SidMap {
+        SidMap::default()
     }
 
     fn attr(mode: u32) -> Attr {
@@ -344,7 +344,7 @@ mod tests {
         ]);
         let attr = attr(0o755);
         let shown = descriptor(&attr, Some(&list), OWNER | GROUP | DACL, &none());
-        let wanted = Wanted::decode(&shown, OWNER | GROUP | DACL).unwrap();
+        let wanted = DescriptorUpdate::decode(&shown, OWNER | GROUP | DACL).unwrap();
         assert_eq!(wanted.list(&attr, true, &none()), Some(list));
         assert_eq!(
             (wanted.uid(&attr, &none()), wanted.gid(&attr, &none())),
@@ -352,13 +352,13 @@ mod tests {
         );
         // A part that was not asked for is neither encoded nor decoded.
         let owner = descriptor(&attr, None, OWNER, &none());
-        let wanted = Wanted::decode(&owner, OWNER | DACL).unwrap();
+        let wanted = DescriptorUpdate::decode(&owner, OWNER | DACL).unwrap();
         assert_eq!(
             wanted.list(&attr, true, &none()),
             Some(Acl(vec![entry(true, Principal::Everyone, mask::ALL, 0)]))
         );
         assert_eq!(
-            Wanted::decode(&shown, OWNER)
+            DescriptorUpdate::decode(&shown, OWNER)
                 .unwrap()
                 .list(&attr, true, &none()),
             None
@@ -400,7 +400,7 @@ mod tests {
             entry(Principal::User(10)),
         ]);
         let shown = descriptor(&attr, Some(&list), ALL, &known);
-        let wanted = Wanted::decode(&shown, ALL).unwrap();
+        let wanted = DescriptorUpdate::decode(&shown, ALL).unwrap();
         assert_eq!(wanted.owner, Some(domain.with(1105)));
         assert_eq!(wanted.group, Some(domain.with(513)));
         assert_eq!(wanted.list(&attr, true, &known), Some(list));
@@ -437,7 +437,7 @@ mod tests {
         };
         administrators(&mut shown[20..36]);
         administrators(&mut shown[52..68]);
-        let wanted = Wanted::decode(&shown, OWNER | DACL).unwrap();
+        let wanted = DescriptorUpdate::decode(&shown, OWNER | DACL).unwrap();
         assert_eq!(wanted.uid(&attr, &none()), Err(Status::INVALID_OWNER));
         let list = wanted.list(&attr, true, &none()).unwrap();
         let who: Vec<Principal> = list.0.iter().map(|entry| entry.who).collect();
@@ -447,13 +447,13 @@ mod tests {
     proptest! {
         #[test]
         fn any_descriptor_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..110, with in any::<u8>()) {
-            let _ = Wanted::decode(&bytes, 7);
+            let _ = DescriptorUpdate::decode(&bytes, 7);
             let attr = attr(0o640);
             let mut shown = descriptor(&attr, None, 7, &none());
             if let Some(byte) = shown.get_mut(at) {
                 *byte = with;
             }
-            if let Ok(wanted) = Wanted::decode(&shown, 7) {
+            if let Ok(wanted) = DescriptorUpdate::decode(&shown, 7) {
                 let _ = (wanted.list(&attr, false, &none()), wanted.uid(&attr, &none()), wanted.gid(&attr, &none()));
             }
         }

@@ -121,8 +121,8 @@ impl Status {
     }
 }
 
-impl From<weir_auth::wire::Malformed> for Status {
-    fn from(_: weir_auth::wire::Malformed) -> Status {
+impl From<weir_auth::wire::DecodeError> for Status {
+    fn from(_: weir_auth::wire::DecodeError) -> Status {
         Status::INVALID_PARAMETER
     }
 }

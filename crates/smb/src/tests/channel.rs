@@ -32,7 +32,7 @@ fn what_is_asked_encrypted_is_answered_encrypted() {
         assert_eq!(c.connect("vol1"), Status::SUCCESS);
         c.seals = true;
         let name = format!("file{n}");
-        let all = c.ask(
+        let all = c.send_chain(
             true,
             &[
                 create(&name, ALL, SHARE, CREATE, 0),
@@ -41,11 +41,11 @@ fn what_is_asked_encrypted_is_answered_encrypted() {
             ],
         );
         assert_eq!(statuses(&all), [Status::SUCCESS; 3]);
-        assert!(all.iter().all(|a| !a.header.has(flag::SIGNED)));
+        assert!(all.iter().all(|a| !a.header.has_flag(flag::SIGNED)));
         assert!(all[2].body[16..] == data);
         // The same session in the clear: signed as before.
         c.seals = false;
-        let again = c.ask(false, &[create(&name, ALL, SHARE, OPEN, 0)]);
+        let again = c.send_chain(false, &[create(&name, ALL, SHARE, OPEN, 0)]);
         assert_eq!(statuses(&again), [Status::SUCCESS]);
     }
 }
@@ -194,14 +194,14 @@ fn a_share_that_requires_encryption_takes_nothing_else() {
     required(true);
     for sealed in [false, true] {
         c.seals = sealed;
-        let came = statuses(&c.ask(true, &[some("x"), read(&SAME, 0, 10)]));
+        let came = statuses(&c.send_chain(true, &[some("x"), read(&SAME, 0, 10)]));
         assert_eq!(came[0] == Status::SUCCESS, sealed, "{came:?}");
         assert_eq!(came.contains(&Status::ACCESS_DENIED), !sealed);
     }
     c.seals = false;
     assert_eq!(share_flags(&mut c), 0x8030, "SMB2_SHAREFLAG_ENCRYPT_DATA");
     assert_eq!(
-        statuses(&c.ask(false, &[some("x")])),
+        statuses(&c.send_chain(false, &[some("x")])),
         [Status::ACCESS_DENIED]
     );
     // Other shares need no encryption.
@@ -218,7 +218,10 @@ fn a_share_that_requires_encryption_takes_nothing_else() {
     }
     required(false);
     assert_eq!(c.connect("vol1"), Status::SUCCESS);
-    assert_eq!(statuses(&c.ask(false, &[some("x")])), [Status::SUCCESS]);
+    assert_eq!(
+        statuses(&c.send_chain(false, &[some("x")])),
+        [Status::SUCCESS]
+    );
 }
 
 #[test]
@@ -263,7 +266,7 @@ fn gmac_signs_where_it_was_negotiated() {
         assert_eq!(c.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
         assert_eq!(c.connect("vol1"), Status::SUCCESS);
         let data = vec![n as u8; 30_000];
-        let made = c.ask(
+        let made = c.send_chain(
             true,
             &[
                 create("signed", ALL, SHARE, OPEN_IF, 0),
@@ -299,7 +302,7 @@ fn a_session_has_several_connections_and_outlives_all_but_the_last() {
         assert_eq!(a.log_on(dialect, PASSWORD), Status::SUCCESS);
         assert_eq!(a.connect("vol1"), Status::SUCCESS);
         let file = a
-            .ask(false, &[create("f", ALL, SHARE, OPEN_IF, 0)])
+            .send_chain(false, &[create("f", ALL, SHARE, OPEN_IF, 0)])
             .remove(0)
             .file();
         let mut b = second(&world, base + 2, &a);
@@ -307,13 +310,13 @@ fn a_session_has_several_connections_and_outlives_all_but_the_last() {
         b.tree = a.tree;
         // The new channel has a key of its own, and the session's keys of encryption.
         assert_eq!(
-            statuses(&b.ask(false, &[write(&file, 0, b"over b")])),
+            statuses(&b.send_chain(false, &[write(&file, 0, b"over b")])),
             [Status::SUCCESS]
         );
         b.sealing = a.sealing.take();
         (b.seals, b.nonces) = (true, crate::proto::sealing::Nonces::new(1));
         assert_eq!(
-            statuses(&b.ask(false, &[read(&file, 0, 6)])),
+            statuses(&b.send_chain(false, &[read(&file, 0, 6)])),
             [Status::SUCCESS]
         );
         b.seals = false;
@@ -322,7 +325,7 @@ fn a_session_has_several_connections_and_outlives_all_but_the_last() {
         world.ended(base + 1);
         assert_eq!(world.service.counts(), before, "it has another channel");
         assert_eq!(
-            statuses(&b.ask(false, &[read(&file, 0, 6)])),
+            statuses(&b.send_chain(false, &[read(&file, 0, 6)])),
             [Status::SUCCESS]
         );
         world.ended(base + 2);
@@ -335,7 +338,7 @@ fn a_binding_that_is_wrong_is_refused_and_harms_nothing() {
     let world = world();
     let mut a = Client::ready(&world, 1);
     let file = a
-        .ask(false, &[create("f", ALL, SHARE, OPEN_IF, 0)])
+        .send_chain(false, &[create("f", ALL, SHARE, OPEN_IF, 0)])
         .remove(0)
         .file();
     let mut n = 1;
@@ -378,7 +381,7 @@ fn a_binding_that_is_wrong_is_refused_and_harms_nothing() {
     );
     assert_eq!(try_it(&|_| (), d, "guess"), Status::LOGON_FAILURE);
     assert_eq!(
-        statuses(&a.ask(false, &[read(&file, 0, 0)])),
+        statuses(&a.send_chain(false, &[read(&file, 0, 0)])),
         [Status::SUCCESS]
     );
 }
@@ -420,7 +423,8 @@ fn a_tree_connect_is_gone_on_all_channels_once_it_is_disconnected() {
     assert_eq!(b.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
     let first = a.tree;
     b.tree = first;
-    let open = |c: &mut Client<'_>| statuses(&c.ask(false, &[create("x", ALL, SHARE, OPEN_IF, 0)]));
+    let open =
+        |c: &mut Client<'_>| statuses(&c.send_chain(false, &[create("x", ALL, SHARE, OPEN_IF, 0)]));
     assert_eq!(open(&mut b), [Status::SUCCESS]);
     let gone = a.one(command::TREE_DISCONNECT, vec![4, 0, 0, 0]);
     assert_eq!(gone.status, Status::SUCCESS);
@@ -446,11 +450,11 @@ fn a_tree_connect_is_gone_on_all_channels_once_it_is_disconnected() {
 fn an_old_channel_sequence_changes_nothing() {
     let world = world();
     let mut a = Client::ready(&world, 1);
-    let opened = a.ask(false, &[create("f", ALL, SHARE, OPEN_IF, 0)]);
+    let opened = a.send_chain(false, &[create("f", ALL, SHARE, OPEN_IF, 0)]);
     let file = opened[0].file();
     let mut wrote = |sequence: u16, request: (u16, Vec<u8>)| {
         a.sequence = sequence;
-        a.ask(false, &[request]).remove(0).status
+        a.send_chain(false, &[request]).remove(0).status
     };
     for (sequence, status) in [
         (0, Status::SUCCESS),
@@ -522,9 +526,9 @@ fn signatures_are_left_out_where_both_sides_agree() {
     assert_eq!(c.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
     assert_eq!(c.connect("vol1"), Status::SUCCESS);
     let signer = c.signer.take();
-    let plain = c.ask(false, &[made()]).remove(0);
+    let plain = c.send_chain(false, &[made()]).remove(0);
     assert_eq!(plain.status, Status::SUCCESS);
-    assert!(!plain.header.has(flag::SIGNED));
+    assert!(!plain.header.has_flag(flag::SIGNED));
     // A signature that is there has to be right.
     c.signer = unsigned;
     let record = c.chain(false, &[made()]);
@@ -533,9 +537,9 @@ fn signatures_are_left_out_where_both_sides_agree() {
     };
     assert_eq!(statuses(&answers(&refused)), [Status::ACCESS_DENIED]);
     c.signer = signer;
-    let signed = c.ask(false, &[made()]).remove(0);
+    let signed = c.send_chain(false, &[made()]).remove(0);
     assert_eq!(signed.status, Status::SUCCESS);
-    assert!(signed.header.has(flag::SIGNED));
+    assert!(signed.header.has_flag(flag::SIGNED));
 
     // Of a client that wants them, whichever way it says so, nothing else is taken.
     for (connection, modes) in [(3, [3, 1]), (4, [1, 3])] {
@@ -544,7 +548,7 @@ fn signatures_are_left_out_where_both_sides_agree() {
         assert_eq!(c.log_on(Dialect::Smb302, PASSWORD), Status::SUCCESS);
         assert_eq!(c.connect("vol1"), Status::SUCCESS);
         c.signer = None;
-        let refused = c.ask(false, &[made()]).remove(0);
+        let refused = c.send_chain(false, &[made()]).remove(0);
         assert_eq!(refused.status, Status::ACCESS_DENIED);
     }
     // The security mode in the response to every client.

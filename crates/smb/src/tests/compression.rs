@@ -93,7 +93,7 @@ fn opened(c: &Client<'_>, reply: Vec<u8>, with: Algorithms) -> (bool, Vec<u8>) {
 }
 
 /// Sends requests, as they are or compressed; each response with whether it was.
-fn ask(
+fn send_requests(
     c: &mut Client<'_>,
     requests: &[(u16, Vec<u8>)],
     with: Option<Algorithms>,
@@ -138,14 +138,14 @@ fn what_was_written_compressed_is_read_compressed() {
             let mut c = client(&world, n, with, cipher);
             let file = file(&mut c, &format!("f{n}"), b"");
             for data in [&some, &mixed] {
-                let (_, all) = ask(&mut c, &[write(&file, 0, data)], Some(with));
+                let (_, all) = send_requests(&mut c, &[write(&file, 0, data)], Some(with));
                 assert_eq!(statuses(&all), [Status::SUCCESS]);
                 for asks in [false, true] {
                     let request = match asks {
                         true => read_compressed(&file, 0, 60_000),
                         false => read(&file, 0, 60_000),
                     };
-                    let (compressed, all) = ask(&mut c, &[request], None);
+                    let (compressed, all) = send_requests(&mut c, &[request], None);
                     assert_eq!(compressed, asks, "{with:?}");
                     assert!(all[0].body[16..] == data[..]);
                 }
@@ -213,7 +213,7 @@ fn what_does_not_profit_is_not_compressed() {
         ),
         (vec![read_compressed(&some, 0, 9000), close(&some)], false),
     ] {
-        let (compressed, all) = ask(&mut c, &requests, None);
+        let (compressed, all) = send_requests(&mut c, &requests, None);
         assert_eq!(compressed, is);
         assert!(all.iter().all(|answer| answer.status == Status::SUCCESS));
     }
@@ -231,7 +231,7 @@ fn nothing_is_compressed_where_it_was_not_negotiated() {
         c.log_on(Dialect::Smb311, PASSWORD);
         c.connect("vol1");
         let file = file(&mut c, &format!("f{n}"), &text(60_000));
-        let (compressed, all) = ask(&mut c, &[read_compressed(&file, 0, 60_000)], None);
+        let (compressed, all) = send_requests(&mut c, &[read_compressed(&file, 0, 60_000)], None);
         assert!(!compressed && all[0].body[16..] == text(60_000)[..]);
         let record = c.chain(false, &[write(&file, 0, &text(60_000))]);
         assert!(!world.takes_long(c.connection, &COMPRESSED, 1 << 20));
@@ -346,7 +346,7 @@ fn a_stranger_has_little_memory_taken() {
     let file = file(&mut user, "f", b"");
     let mut request = write(&file, 0, b"x");
     request.1.put_zeroes(1 << 20);
-    let (_, all) = ask(&mut user, &[request], Some(ALL_KINDS));
+    let (_, all) = send_requests(&mut user, &[request], Some(ALL_KINDS));
     assert_eq!(statuses(&all), [Status::SUCCESS]);
 }
 

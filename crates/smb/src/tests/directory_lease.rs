@@ -4,7 +4,7 @@
 use crate::proto::dialect::Dialect;
 use crate::proto::header::{HEADER, command};
 use crate::proto::status::Status;
-use crate::tests::lease::{LEASE, Sent, poll, waits, with_mail};
+use crate::tests::lease::{LEASE, SentMessages, poll, waits, with_mail};
 use crate::tests::service::*;
 use weir_auth::wire::{Put, utf16};
 use weir_base::Time;
@@ -76,7 +76,7 @@ fn acknowledged(c: &mut Client<'_>) {
 }
 
 /// The key and the new state of each break since the last time, and to whom it was sent.
-fn broken(sent: &Sent) -> Vec<(u64, u8, u32)> {
+fn broken(sent: &SentMessages) -> Vec<(u64, u8, u32)> {
     let all = std::mem::take(&mut *sent.lock());
     let one = |(to, message): (u64, Vec<u8>)| {
         let body = &message[HEADER..];
@@ -107,7 +107,7 @@ fn others_changes_of_entries_wait_for_the_holder() {
     let listed = b
         .one(command::CREATE, create("d", 1, SHARE, OPEN, 1).1)
         .file();
-    b.ask(false, &[close(&listed)]);
+    b.send_chain(false, &[close(&listed)]);
     assert_eq!(broken(&sent), []);
     let makes = create("d\\new", ALL, SHARE, CREATE, 0);
     let (mut later, _) = waits(&mut b, makes);
@@ -120,9 +120,9 @@ fn others_changes_of_entries_wait_for_the_holder() {
     assert_eq!(broken(&sent), []);
     // A size that others' listings show is theirs with the close.
     opens(&mut a);
-    b.ask(false, &[write(&made, 0, b"hello")]);
+    b.send_chain(false, &[write(&made, 0, b"hello")]);
     assert_eq!(broken(&sent), []);
-    b.ask(false, &[close(&made)]);
+    b.send_chain(false, &[close(&made)]);
     assert_eq!(broken(&sent), [(1, DIRECTORY, 0)]);
     acknowledged(&mut a);
     // NFS waits, and goes ahead afterwards.
@@ -148,7 +148,7 @@ fn the_holders_own_changes_break_nothing() {
     let makes = leased("d\\own", 0x1000, (FILE, ALL_BITS), Some(DIRECTORY));
     let made = a.one(command::CREATE, makes.1);
     assert_eq!(bits(&made), ALL_BITS);
-    let all = a.ask(
+    let all = a.send_chain(
         false,
         &[write(&made.file(), 0, b"hello"), close(&made.file())],
     );
@@ -175,8 +175,8 @@ fn what_the_directory_itself_goes_through_takes_its_handle() {
     let wanted = create("d", 0x1_0000, SHARE, OPEN, 0x1001);
     let opened = b.one(command::CREATE, wanted.1).file();
     assert_eq!(broken(&sent), [], "it goes with the last close");
-    b.ask(false, &[close(&opened)]);
-    a.ask(false, &[close(&file)]);
+    b.send_chain(false, &[close(&opened)]);
+    a.send_chain(false, &[close(&file)]);
     let gone = b
         .one(command::CREATE, create("d", 1, SHARE, OPEN, 1).1)
         .status;

@@ -76,7 +76,7 @@ pub(crate) fn lease(key: u8, bits: u32) -> (&'static [u8; 4], Vec<u8>) {
     (b"RqLs", data)
 }
 
-pub(crate) fn has(answer: &Answer, name: &[u8; 4]) -> bool {
+pub(crate) fn has_context(answer: &Answer, name: &[u8; 4]) -> bool {
     answer.body.windows(4).any(|w| w == name)
 }
 
@@ -94,9 +94,9 @@ fn a_durable_open_is_taken_over_with_all_it_has() {
     let (world, sent) = with_mail();
     let mut a = Client::ready(&world, 1);
     let opened = a.one(command::CREATE, asks(BATCH, &[first()]).1);
-    assert!(has(&opened, b"DHnQ"));
+    assert!(has_context(&opened, b"DHnQ"));
     let file = opened.file();
-    let all = a.ask(
+    let all = a.send_chain(
         false,
         &[write(&file, 0, b"hello"), lock(&file, 0, 5, 2 | 0x10)],
     );
@@ -104,20 +104,20 @@ fn a_durable_open_is_taken_over_with_all_it_has() {
     // Nobody else's, and nobody's as long as it has its session.
     let mut early = again(&world, 2, "Alice");
     let back = asks(BATCH, &[first_back(&file)]);
-    let refused = early.ask(false, std::slice::from_ref(&back));
+    let refused = early.send_chain(false, std::slice::from_ref(&back));
     assert_eq!(statuses(&refused), [Status::OBJECT_NAME_NOT_FOUND]);
     world.ended(1);
     let mut bob = again(&world, 3, "Bob");
     assert_eq!(
-        statuses(&bob.ask(false, std::slice::from_ref(&back))),
+        statuses(&bob.send_chain(false, std::slice::from_ref(&back))),
         [Status::ACCESS_DENIED]
     );
 
     let answer = early.one(command::CREATE, back.1.clone());
     assert_eq!((answer.file(), answer.body[2]), (file.clone(), BATCH));
-    let read = early.ask(false, &[read(&file, 0, 9)]);
+    let read = early.send_chain(false, &[read(&file, 0, 9)]);
     assert_eq!(&read[0].body[16..], b"hello");
-    let twice = early.ask(false, &[back]);
+    let twice = early.send_chain(false, &[back]);
     assert_eq!(statuses(&twice), [Status::OBJECT_NAME_NOT_FOUND]);
     assert!(sent.lock().is_empty());
     // Breaks go where it is now.
@@ -142,7 +142,7 @@ fn who_wants_the_file_ends_what_nobody_is_there_for() {
         let mut c = again(&world, 2, "Alice");
         let mut contexts = contexts;
         contexts[0] = first_back(&file);
-        let gone = c.ask(false, &[asks(oplock, &contexts)]);
+        let gone = c.send_chain(false, &[asks(oplock, &contexts)]);
         assert_eq!(statuses(&gone), [Status::OBJECT_NAME_NOT_FOUND]);
     }
 }
@@ -157,18 +157,18 @@ fn only_what_the_client_would_be_asked_about_is_durable() {
         (LEASE, vec![first(), lease(7, 1)]),
     ] {
         let opened = a.one(command::CREATE, asks(oplock, &contexts).1);
-        assert!(!has(&opened, b"DHnQ"), "under {oplock}");
-        a.ask(false, &[close(&opened.file())]);
+        assert!(!has_context(&opened, b"DHnQ"), "under {oplock}");
+        a.send_chain(false, &[close(&opened.file())]);
     }
     let opened = a.one(command::CREATE, asks(LEASE, &[first(), lease(7, R_H)]).1);
-    assert!(has(&opened, b"DHnQ"));
+    assert!(has_context(&opened, b"DHnQ"));
     // It ends with its tree connect.
-    a.ask(false, &[(command::TREE_DISCONNECT, vec![4, 0, 0, 0])]);
+    a.send_chain(false, &[(command::TREE_DISCONNECT, vec![4, 0, 0, 0])]);
     let mut c = again(&world, 2, "Alice");
     let contexts = [first_back(&opened.file()), lease(7, R_H)];
-    let gone = c.ask(false, &[asks(LEASE, &contexts)]);
+    let gone = c.send_chain(false, &[asks(LEASE, &contexts)]);
     assert_eq!(statuses(&gone), [Status::OBJECT_NAME_NOT_FOUND]);
-    let both = c.ask(false, &[asks(BATCH, &[first(), second(0)])]);
+    let both = c.send_chain(false, &[asks(BATCH, &[first(), second(0)])]);
     assert_eq!(statuses(&both), [Status::INVALID_PARAMETER]);
 }
 
@@ -178,7 +178,7 @@ fn the_second_version_has_an_id_and_a_time() {
     let open = |connection| {
         let mut c = again(&world, connection, "Alice");
         let opened = c.one(command::CREATE, asks(BATCH, &[second(20_000)]).1);
-        assert!(has(&opened, b"DH2Q"));
+        assert!(has_context(&opened, b"DH2Q"));
         world.ended(connection);
         opened.file()
     };
@@ -189,14 +189,14 @@ fn the_second_version_has_an_id_and_a_time() {
     };
     pass(19);
     let mut c = again(&world, 2, "Alice");
-    let wrong = c.ask(false, &[asks(BATCH, &[second_back(&file, [1; 16])])]);
+    let wrong = c.send_chain(false, &[asks(BATCH, &[second_back(&file, [1; 16])])]);
     assert_eq!(statuses(&wrong), [Status::OBJECT_NAME_NOT_FOUND]);
     let back = c.one(command::CREATE, asks(BATCH, &[second_back(&file, GUID)]).1);
     assert_eq!(back.file(), file);
-    c.ask(false, &[close(&file)]);
+    c.send_chain(false, &[close(&file)]);
     let file = open(3);
     pass(20);
-    let late = c.ask(false, &[asks(BATCH, &[second_back(&file, GUID)])]);
+    let late = c.send_chain(false, &[asks(BATCH, &[second_back(&file, GUID)])]);
     assert_eq!(statuses(&late), [Status::OBJECT_NAME_NOT_FOUND]);
 }
 
@@ -226,7 +226,7 @@ fn either_version_comes_back_to_what_the_other_has_opened() {
         };
         assert_eq!(back(wrong), Status::OBJECT_NAME_NOT_FOUND);
         assert_eq!(back(right), Status::SUCCESS);
-        c.ask(false, &[close(&file)]);
+        c.send_chain(false, &[close(&file)]);
     }
 }
 
@@ -272,17 +272,17 @@ fn a_create_that_is_sent_again_opens_nothing_twice() {
     let request = asks(BATCH, &[second(0)]);
     let opened = a.one(command::CREATE, request.1.clone());
     assert_eq!(opened.u32(4), 2, "it was made");
-    let twice = a.ask(false, std::slice::from_ref(&request));
+    let twice = a.send_chain(false, std::slice::from_ref(&request));
     assert_eq!(statuses(&twice), [Status::DUPLICATE_OBJECTID]);
     a.replay = true;
     let replayed = a.one(command::CREATE, request.1.clone());
     assert_eq!((replayed.file(), replayed.u32(4)), (opened.file(), 2));
-    assert!(has(&replayed, b"DH2Q"));
-    let other = a.ask(false, &[asks(LEASE, &[second(0), lease(7, R_H)])]);
+    assert!(has_context(&replayed, b"DH2Q"));
+    let other = a.send_chain(false, &[asks(LEASE, &[second(0), lease(7, R_H)])]);
     assert_eq!(statuses(&other), [Status::ACCESS_DENIED]);
     assert_eq!(world.service.counts().2, 1);
     // When it is closed the id is free.
-    a.ask(false, &[close(&opened.file())]);
+    a.send_chain(false, &[close(&opened.file())]);
     let anew = a.one(command::CREATE, request.1);
     assert_ne!(anew.file(), opened.file());
 }
@@ -305,7 +305,7 @@ fn the_opens_kept_longest_yield_to_what_their_client_opens_next() {
         let (command, body) = durable(&format!("file{}", files.len()));
         let opened = a.one(command, body);
         match opened.status {
-            Status::SUCCESS => files.push((opened.file(), has(&opened, b"DHnQ"))),
+            Status::SUCCESS => files.push((opened.file(), has_context(&opened, b"DHnQ"))),
             status => break assert_eq!(status, Status::INSUFFICIENT_RESOURCES),
         }
     }
@@ -313,7 +313,7 @@ fn the_opens_kept_longest_yield_to_what_their_client_opens_next() {
     let kept: Vec<Vec<u8>> = files.into_iter().filter(|f| f.1).map(|f| f.0).collect();
     assert!(kept.len() > 20, "{}", kept.len());
     // An open with a session does not yield.
-    let refused = a.ask(false, &[create("new", 0x3, SHARE, OPEN_IF, 0)]);
+    let refused = a.send_chain(false, &[create("new", 0x3, SHARE, OPEN_IF, 0)]);
     assert_eq!(statuses(&refused), [Status::INSUFFICIENT_RESOURCES]);
     world.ended(1);
     let mut c = again(&world, 2, "Alice");
@@ -324,13 +324,13 @@ fn the_opens_kept_longest_yield_to_what_their_client_opens_next() {
         if n == 0 {
             let back = |c: &mut Client<'_>, file: &[u8]| {
                 let back = asks(BATCH, &[first_back(file)]);
-                c.ask(false, &[back]).remove(0).status
+                c.send_chain(false, &[back]).remove(0).status
             };
             assert_eq!(back(&mut c, &kept[0]), Status::OBJECT_NAME_NOT_FOUND);
             let last = kept.last().unwrap();
             assert_eq!(back(&mut c, last), Status::SUCCESS, "the newest stay");
-            c.ask(false, &[close(last)]);
+            c.send_chain(false, &[close(last)]);
         }
-        c.ask(false, &[close(&opened.file())]);
+        c.send_chain(false, &[close(&opened.file())]);
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use weir_auth::spnego::{self, Mechanism, State};
-use weir_auth::tickets::{Accepted, Code, Logon, MAX_TOKEN, Tickets};
+use weir_auth::tickets::{Code, Logon, MAX_TOKEN, TicketOutcome, Tickets};
 use weir_vfs::{Flavours, Identity, Rule, Squash, Transport};
 
 /// Longer than a session's key.
@@ -22,14 +22,14 @@ const LIFETIME: Duration = Duration::from_secs(600);
 
 struct Words;
 
-struct Reversed;
+struct ReversingCode;
 
 /// The code over a message: its bytes backwards.
 fn code(message: &[u8]) -> Vec<u8> {
     message.iter().rev().copied().collect()
 }
 
-impl Code for Reversed {
+impl Code for ReversingCode {
     fn verify(&mut self, message: &[u8], of: &[u8]) -> bool {
         code(message) == of
     }
@@ -39,7 +39,7 @@ impl Code for Reversed {
 }
 
 impl Tickets for Words {
-    fn accept(&self, token: Vec<u8>) -> Pin<Box<dyn Future<Output = Accepted> + Send>> {
+    fn accept(&self, token: Vec<u8>) -> Pin<Box<dyn Future<Output = TicketOutcome> + Send>> {
         let mut polls = 0;
         Box::pin(std::future::poll_fn(move |cx| {
             polls += 1;
@@ -55,12 +55,12 @@ impl Tickets for Words {
                         identity: Identity::default(),
                         key: KEY.to_vec(),
                         lifetime: LIFETIME,
-                        code: Box::new(Reversed),
+                        code: Box::new(ReversingCode),
                     };
-                    Accepted::Logon(b"mutual".to_vec(), Box::new(logon))
+                    TicketOutcome::Logon(b"mutual".to_vec(), Box::new(logon))
                 }
-                b"busy" => Accepted::Busy,
-                _ => Accepted::Refused(String::new(), "no ticket".into()),
+                b"busy" => TicketOutcome::Busy,
+                _ => TicketOutcome::Refused(String::new(), "no ticket".into()),
             })
         }))
     }
@@ -85,13 +85,13 @@ const KERBEROS: &[Mechanism] = &[
 ];
 
 /// A client that is negotiating.
-struct Begun<'w> {
+struct NegotiatingClient<'w> {
     c: Client<'w>,
     preauth: Preauth,
 }
 
-impl<'w> Begun<'w> {
-    fn new(world: &'w World, connection: u64, cipher: Option<Cipher>) -> Begun<'w> {
+impl<'w> NegotiatingClient<'w> {
+    fn new(world: &'w World, connection: u64, cipher: Option<Cipher>) -> NegotiatingClient<'w> {
         let mut c = Client::new(world, connection);
         c.cipher = cipher;
         let mut preauth = Preauth::default();
@@ -100,7 +100,7 @@ impl<'w> Begun<'w> {
         };
         preauth.add(&request);
         preauth.add(&reply);
-        Begun { c, preauth }
+        NegotiatingClient { c, preauth }
     }
 
     /// Sends a token; the status, and the token that came back.
@@ -165,7 +165,7 @@ fn a_ticket_is_enough_and_its_key_protects_the_session() {
         Some(Cipher::Aes256Ccm),
     ];
     for (n, cipher) in ciphers.into_iter().enumerate() {
-        let mut begun = Begun::new(&world, n as u64 + 1, cipher);
+        let mut begun = NegotiatingClient::new(&world, n as u64 + 1, cipher);
         let (status, reply) = begun.send(&first_token(KERBEROS, b"alice", None));
         assert_eq!(status, Status::SUCCESS);
         let token = spnego::decode(&reply).unwrap();
@@ -192,7 +192,7 @@ fn who_guessed_another_mechanism_proves_what_it_offered() {
     .into_iter()
     .enumerate()
     {
-        let mut begun = Begun::new(&world, n as u64 + 1, None);
+        let mut begun = NegotiatingClient::new(&world, n as u64 + 1, None);
         let (first, reply) = begun.send(&offer);
         assert_eq!(first, Status::MORE_PROCESSING_REQUIRED);
         assert_eq!(state(&reply), State::RequestMic as u8);
@@ -206,7 +206,7 @@ fn who_guessed_another_mechanism_proves_what_it_offered() {
         assert_eq!(begun.send(&last).0, status);
     }
     // The client may send its code with its ticket.
-    let mut begun = Begun::new(&world, 9, None);
+    let mut begun = NegotiatingClient::new(&world, 9, None);
     begun.send(&offer);
     let both = spnego::reply(State::Incomplete, None, b"alice", Some(&code(&list)));
     let (status, reply) = begun.send(&both);
@@ -227,7 +227,7 @@ fn what_is_no_ticket_is_refused() {
     .into_iter()
     .enumerate()
     {
-        let mut begun = Begun::new(&world, n as u64 + 1, None);
+        let mut begun = NegotiatingClient::new(&world, n as u64 + 1, None);
         let token = first_token(KERBEROS, ticket, code);
         if token.len() > usize::from(u16::MAX) {
             // It does not even fit into the message.
@@ -246,23 +246,27 @@ fn what_is_no_ticket_is_refused() {
 #[test]
 fn a_session_ends_with_its_ticket_unless_another_renews_it() {
     let world = served();
-    let mut begun = Begun::new(&world, 1, None);
+    let mut begun = NegotiatingClient::new(&world, 1, None);
     begun.send(&first_token(KERBEROS, b"alice", None));
     assert_eq!(begun.c.connect("vol1"), Status::SUCCESS);
-    let file = begun.c.ask(false, &[create("x", ALL, SHARE, CREATE, 0)]);
+    let file = begun
+        .c
+        .send_chain(false, &[create("x", ALL, SHARE, CREATE, 0)]);
     let file = file[0].file();
     world.clock.advance(LIFETIME);
-    let refused = begun.c.ask(false, &[create("x", ALL, SHARE, OPEN, 0)]);
+    let refused = begun
+        .c
+        .send_chain(false, &[create("x", ALL, SHARE, OPEN, 0)]);
     assert_eq!(statuses(&refused), [Status::NETWORK_SESSION_EXPIRED]);
     // Another user's ticket renews nothing.
     let other = first_token(KERBEROS, b"bob", None);
     assert_eq!(begun.send(&other).0, Status::ACCESS_DENIED);
     let again = first_token(KERBEROS, b"alice", None);
     assert_eq!(begun.send(&again).0, Status::SUCCESS);
-    let read = begun.c.ask(false, &[write(&file, 0, b"data")]);
+    let read = begun.c.send_chain(false, &[write(&file, 0, b"data")]);
     assert_eq!(statuses(&read), [Status::SUCCESS]);
     world.clock.advance(LIFETIME);
-    let closed = begun.c.ask(false, &[close(&file)]);
+    let closed = begun.c.send_chain(false, &[close(&file)]);
     assert_eq!(statuses(&closed), [Status::SUCCESS]);
 }
 
@@ -292,7 +296,7 @@ fn rules_are_judged_by_what_establishes_a_user_and_protects_a_message() {
         tried(c, cipher.is_some())
     };
     let kerberos = |world: &'_ World, n: u64, cipher: Option<Cipher>| {
-        let mut begun = Begun::new(world, n, cipher);
+        let mut begun = NegotiatingClient::new(world, n, cipher);
         begun.send(&first_token(KERBEROS, b"alice", None));
         tried(begun.c, cipher.is_some())
     };
@@ -364,10 +368,13 @@ fn tried(mut c: Client<'_>, can_seal: bool) -> (Status, bool, Status) {
     c.tree = answer.header.tree;
     let seals = answer.u32(4) & ENCRYPT_DATA != 0;
     let made = create("f", ALL, SHARE, OPEN_IF, 0);
-    let clear = c.ask(false, std::slice::from_ref(&made)).remove(0).status;
+    let clear = c
+        .send_chain(false, std::slice::from_ref(&made))
+        .remove(0)
+        .status;
     if can_seal {
         c.seals = true;
-        let sealed = c.ask(false, &[made]);
+        let sealed = c.send_chain(false, &[made]);
         assert_eq!(statuses(&sealed), [Status::SUCCESS]);
     }
     (answer.status, seals, clear)
@@ -377,7 +384,7 @@ fn tried(mut c: Client<'_>, can_seal: bool) -> (Status, bool, Status) {
 #[test]
 fn a_password_makes_less_of_a_session_of_kerberos() {
     let world = served();
-    let mut begun = Begun::new(&world, 1, None);
+    let mut begun = NegotiatingClient::new(&world, 1, None);
     begun.send(&first_token(KERBEROS, b"alice", None));
     let session = world.service.all_sessions().remove(0);
     let is_kerberos = || session.kerberos.load(std::sync::atomic::Ordering::Relaxed);

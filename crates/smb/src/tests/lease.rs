@@ -21,16 +21,16 @@ const R: u32 = 1;
 const H: u32 = 2;
 const W: u32 = 4;
 
-pub(crate) type Sent = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
+pub(crate) type SentMessages = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
 
 /// A world whose service sends its breaks into a list.
-pub(crate) fn with_mail() -> (World, Sent) {
+pub(crate) fn with_mail() -> (World, SentMessages) {
     mailed(world())
 }
 
 /// A world that sends its breaks into a list from now on.
-pub(crate) fn mailed(world: World) -> (World, Sent) {
-    let sent = Sent::default();
+pub(crate) fn mailed(world: World) -> (World, SentMessages) {
+    let sent = SentMessages::default();
     let list = Arc::clone(&sent);
     world
         .service
@@ -90,7 +90,7 @@ pub(crate) fn waits(c: &mut Client<'_>, request: (u16, Vec<u8>)) -> (Later, u64)
     };
     let interim = answers(&interim.to_vec()).remove(0);
     assert_eq!(interim.status, Status::PENDING);
-    assert!(interim.header.has(flag::ASYNC) && !interim.header.has(flag::SIGNED));
+    assert!(interim.header.has_flag(flag::ASYNC) && !interim.header.has_flag(flag::SIGNED));
     assert!(poll(&mut later).is_none(), "it waits still");
     (later, interim.header.async_id())
 }
@@ -104,7 +104,7 @@ pub(crate) fn poll(later: &mut Later) -> Option<Answer> {
 }
 
 /// The break that was sent, without its header, and to which connection.
-fn only_break(sent: &Sent) -> (u64, Vec<u8>) {
+fn only_break(sent: &SentMessages) -> (u64, Vec<u8>) {
     let all = std::mem::take(&mut *sent.lock());
     assert_eq!(all.len(), 1, "one break");
     let (to, message) = all.into_iter().next().unwrap();
@@ -143,7 +143,7 @@ fn a_batch_oplock_is_broken_before_another_opens() {
     let mine = a.one(command::CREATE, caching("f", BATCH, None).1);
     assert_eq!(mine.body[2], BATCH);
     // For its attributes alone nothing is broken.
-    let stat = b.ask(false, &[create("f", 0x80, SHARE, OPEN, 0)]);
+    let stat = b.send_chain(false, &[create("f", 0x80, SHARE, OPEN, 0)]);
     assert_eq!(
         (statuses(&stat), sent.lock().len()),
         (vec![Status::SUCCESS], 0)
@@ -152,19 +152,19 @@ fn a_batch_oplock_is_broken_before_another_opens() {
     let (to, message) = only_break(&sent);
     assert_eq!((to, message[2], &message[8..24]), (1, II, &mine.file()[..]));
     assert_eq!(
-        statuses(&a.ask(false, &[oplock_answer(II, &mine.file())])),
+        statuses(&a.send_chain(false, &[oplock_answer(II, &mine.file())])),
         [Status::SUCCESS]
     );
     let opened = poll(&mut later).expect("it was answered");
     assert_eq!((opened.status, opened.body[2]), (Status::SUCCESS, II));
-    assert!(opened.header.has(flag::ASYNC) && opened.header.async_id() == id);
+    assert!(opened.header.has_flag(flag::ASYNC) && opened.header.async_id() == id);
     assert_eq!(
         opened.header.credits, 0,
         "the interim response granted them"
     );
     // Both cache reads until one of them writes. The write waits for nobody, and ends the writer's
     // own caching as well.
-    let write = a.ask(false, &[write(&mine.file(), 0, b"x")]);
+    let write = a.send_chain(false, &[write(&mine.file(), 0, b"x")]);
     assert_eq!(statuses(&write), [Status::SUCCESS]);
     let broken: Vec<(u64, u8)> = sent
         .lock()
@@ -173,7 +173,7 @@ fn a_batch_oplock_is_broken_before_another_opens() {
         .collect();
     assert_eq!(broken, [(2, 0), (1, 0)]);
     // Nothing is broken any more.
-    let late = a.ask(false, &[oplock_answer(II, &mine.file())]);
+    let late = a.send_chain(false, &[oplock_answer(II, &mine.file())]);
     assert_eq!(statuses(&late), [Status::INVALID_OPLOCK_PROTOCOL]);
 }
 
@@ -211,11 +211,11 @@ fn a_lease_is_of_all_opens_under_its_key() {
         (answer.u32(4), answer.u32(24), answer.u32(28)),
         (1, R | H | W, R | H)
     );
-    let refused = a.ask(false, &[lease_answer(7, R | H | W), lease_answer(6, R)]);
+    let refused = a.send_chain(false, &[lease_answer(7, R | H | W), lease_answer(6, R)]);
     let expected = [Status::REQUEST_NOT_ACCEPTED, Status::OBJECT_NAME_NOT_FOUND];
     assert_eq!(statuses(&refused), expected);
     assert!(poll(&mut later).is_none());
-    let done = a.ask(false, &[lease_answer(7, R | H), lease_answer(7, R | H)]);
+    let done = a.send_chain(false, &[lease_answer(7, R | H), lease_answer(7, R | H)]);
     assert_eq!(statuses(&done), [Status::SUCCESS, Status::UNSUCCESSFUL]);
     let opened = poll(&mut later).unwrap();
     assert_eq!(lease_in(&opened).0, R | H);
@@ -226,7 +226,7 @@ fn a_lease_is_of_all_opens_under_its_key() {
     let (to, message) = only_break(&sent);
     assert_eq!((to, message[8], message[24], message[28]), (2, 9, 3, 0));
     assert_eq!(
-        statuses(&b.ask(false, &[lease_answer(9, 0)])),
+        statuses(&b.send_chain(false, &[lease_answer(9, 0)])),
         [Status::SUCCESS]
     );
     assert_eq!(poll(&mut later).unwrap().status, Status::SUCCESS);
@@ -264,7 +264,7 @@ fn nfs_breaks_leases_and_an_ended_session_has_none() {
     let (to, message) = only_break(&sent);
     assert_eq!((to, message[28]), (1, 0), "to nothing");
     assert_eq!(
-        statuses(&a.ask(false, &[lease_answer(7, 0)])),
+        statuses(&a.send_chain(false, &[lease_answer(7, 0)])),
         [Status::SUCCESS]
     );
     let passage = world
@@ -279,10 +279,14 @@ fn nfs_breaks_leases_and_an_ended_session_has_none() {
     );
     assert_eq!(lease_in(&again).0, R | W | H);
     // NFSv4 wants to know what size the file has there: what was not sent is sent.
-    let question = world.vfs.claims.ask(file, Actor::Stateless).unwrap();
+    let question = world
+        .vfs
+        .claims
+        .request_attributes(file, Actor::Stateless)
+        .unwrap();
     assert_eq!(only_break(&sent).1[28], 3, "to RH");
     assert!(!question.ticket().is_over());
-    let kept = a.ask(false, &[lease_answer(7, R | H)]);
+    let kept = a.send_chain(false, &[lease_answer(7, R | H)]);
     assert_eq!(statuses(&kept), [Status::SUCCESS]);
     assert!(question.ticket().is_over() && question.answer().is_none());
     world.ended(1);
@@ -299,38 +303,38 @@ fn a_lock_waits_for_another_and_for_nothing_else() {
     const EXCLUSIVE: u32 = 2;
     let (ours, unlock) = (lock(&mine, 0, 10, EXCLUSIVE), lock(&mine, 0, 10, 4));
     assert_eq!(
-        statuses(&a.ask(false, std::slice::from_ref(&ours))),
+        statuses(&a.send_chain(false, std::slice::from_ref(&ours))),
         [Status::SUCCESS]
     );
     let want = lock(&theirs, 5, 10, EXCLUSIVE);
     // It has it when it is its turn.
     let (mut later, _) = waits(&mut b, want.clone());
     assert_eq!(
-        statuses(&a.ask(false, std::slice::from_ref(&unlock))),
+        statuses(&a.send_chain(false, std::slice::from_ref(&unlock))),
         [Status::SUCCESS]
     );
     assert_eq!(poll(&mut later).unwrap().status, Status::SUCCESS);
     assert_eq!(
-        statuses(&a.ask(false, &[lock(&mine, 0, 10, 0x12)])),
+        statuses(&a.send_chain(false, &[lock(&mine, 0, 10, 0x12)])),
         [Status::LOCK_NOT_GRANTED]
     );
     assert_eq!(
-        statuses(&b.ask(false, &[lock(&theirs, 5, 10, 4)])),
+        statuses(&b.send_chain(false, &[lock(&theirs, 5, 10, 4)])),
         [Status::SUCCESS]
     );
     // One that is granted as it is given up is nobody's.
     assert_eq!(
-        statuses(&a.ask(false, std::slice::from_ref(&ours))),
+        statuses(&a.send_chain(false, std::slice::from_ref(&ours))),
         [Status::SUCCESS]
     );
     let (later, _) = waits(&mut b, want.clone());
-    assert_eq!(statuses(&a.ask(false, &[unlock])), [Status::SUCCESS]);
+    assert_eq!(statuses(&a.send_chain(false, &[unlock])), [Status::SUCCESS]);
     drop(later);
-    assert_eq!(statuses(&a.ask(false, &[ours])), [Status::SUCCESS]);
+    assert_eq!(statuses(&a.send_chain(false, &[ours])), [Status::SUCCESS]);
     // It ends with its open.
     let (mut later, _) = waits(&mut b, want);
     assert_eq!(
-        statuses(&b.ask(false, &[close(&theirs)])),
+        statuses(&b.send_chain(false, &[close(&theirs)])),
         [Status::SUCCESS]
     );
     assert_eq!(poll(&mut later).unwrap().status, Status::RANGE_NOT_LOCKED);
@@ -365,13 +369,17 @@ fn a_request_that_waits_is_cancelled() {
     assert_eq!(sent.lock().len(), 1, "the break goes on");
     // The end of a session releases all that it held.
     world.ended(1);
-    let all = b.ask(false, &[caching("f", BATCH, None), caching("g", 0, None)]);
+    let all = b.send_chain(false, &[caching("f", BATCH, None), caching("g", 0, None)]);
     assert_eq!(statuses(&all), [Status::SUCCESS; 2]);
 }
 
 #[test]
 fn a_break_that_finds_no_room_is_sent_later_and_awaited() {
-    let (world, sent, full) = (world(), Sent::default(), Arc::new(AtomicBool::new(true)));
+    let (world, sent, full) = (
+        world(),
+        SentMessages::default(),
+        Arc::new(AtomicBool::new(true)),
+    );
     let (list, no_room) = (Arc::clone(&sent), Arc::clone(&full));
     world
         .service
@@ -399,7 +407,7 @@ fn a_break_that_finds_no_room_is_sent_later_and_awaited() {
             BATCH => oplock_answer(II, &mine.file()),
             _ => lease_answer(7, R),
         };
-        let answered = a.ask(false, &[answer]);
+        let answered = a.send_chain(false, &[answer]);
         assert_eq!(statuses(&answered), [Status::SUCCESS]);
         assert_eq!(poll(&mut later).unwrap().status, Status::SUCCESS);
         sent.lock().clear();
@@ -432,7 +440,7 @@ fn what_is_to_be_deleted_takes_leases_of_handles() {
         let (mut later, _) = waits(&mut b, deletes);
         let (to, message) = only_break(&sent);
         assert_eq!((to, message[24], message[28]), (1, 3, 1), "RH to R");
-        a.ask(false, &[close(&cached)]);
+        a.send_chain(false, &[close(&cached)]);
         assert_eq!(poll(&mut later).unwrap().status, Status::SUCCESS);
     }
 }

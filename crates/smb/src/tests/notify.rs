@@ -7,7 +7,9 @@ use crate::tests::lease::{poll, waits};
 use crate::tests::service::*;
 use weir_auth::wire::{Put, from_utf16};
 use weir_vfs::volume::SetAttr;
-use weir_vfs::{Admissions, Changes, ClientKey, Flavour, Identity, OpContext, Protocol, Transport};
+use weir_vfs::{
+    Admissions, ClientKey, Flavour, Identity, MetadataWrite, OpContext, Protocol, Transport,
+};
 
 const DIRECTORY: u32 = 0x1;
 const DELETE_ON_CLOSE: u32 = 0x1000;
@@ -41,7 +43,7 @@ fn changes(answer: &Answer) -> Vec<(u32, String)> {
     }
 }
 
-fn named(all: &[(u32, &str)]) -> Vec<(u32, String)> {
+fn owned_changes(all: &[(u32, &str)]) -> Vec<(u32, String)> {
     all.iter().map(|(a, n)| (*a, (*n).into())).collect()
 }
 
@@ -56,7 +58,10 @@ fn open_dir(c: &mut Client<'_>, name: &str) -> Vec<u8> {
 fn make(c: &mut Client<'_>, name: &str, options: u32) {
     let (command, body) = create(name, ALL, SHARE, OPEN_IF, options);
     let file = c.one(command, body).file();
-    assert_eq!(statuses(&c.ask(false, &[close(&file)])), [Status::SUCCESS]);
+    assert_eq!(
+        statuses(&c.send_chain(false, &[close(&file)])),
+        [Status::SUCCESS]
+    );
 }
 
 /// Makes a directory in the volume's root as a protocol without opens does.
@@ -77,7 +82,10 @@ fn mkdir_from_elsewhere(world: &World, name: &[u8]) {
     let mut cx = OpContext::new(weir_base::Time::default(), 0, None);
     let file = world.vfs.admit_file(&table, root, &session);
     let file = file.ok().expect("everybody is admitted");
-    let (root, charged) = file.charge(&world.vfs, &mut cx, Changes).ok().unwrap();
+    let (root, charged) = file
+        .charge(&world.vfs, &mut cx, MetadataWrite)
+        .ok()
+        .unwrap();
     let made = root.mkdir(&mut cx, charged, name, &SetAttr::default());
     assert!(made.is_ok());
 }
@@ -91,12 +99,12 @@ fn changes_over_any_protocol_wake_who_watches() {
     let (mut later, _) = waits(&mut a, ask());
     make(&mut b, "new", 0);
     let answer = poll(&mut later).expect("it was reported");
-    assert_eq!(changes(&answer), named(&[(1, "new")]));
+    assert_eq!(changes(&answer), owned_changes(&[(1, "new")]));
 
     let (mut later, _) = waits(&mut a, ask());
     mkdir_from_elsewhere(&world, b"d");
     let answer = poll(&mut later).expect("over whatever protocol");
-    assert_eq!(changes(&answer), named(&[(1, "d")]));
+    assert_eq!(changes(&answer), owned_changes(&[(1, "d")]));
 
     // Changes are kept while no request waits. Changes below a directory are not reported for its
     // parent.
@@ -104,8 +112,8 @@ fn changes_over_any_protocol_wake_who_watches() {
     make(&mut b, "d\\deep", DELETE_ON_CLOSE);
     make(&mut b, "d", DIRECTORY | DELETE_ON_CLOSE);
     make(&mut b, "new", DELETE_ON_CLOSE);
-    let answer = a.ask(false, &[ask()]).remove(0);
-    assert_eq!(changes(&answer), named(&[(2, "d"), (2, "new")]));
+    let answer = a.send_chain(false, &[ask()]).remove(0);
+    assert_eq!(changes(&answer), owned_changes(&[(2, "d"), (2, "new")]));
 }
 
 #[test]
@@ -121,14 +129,14 @@ fn a_watch_of_a_tree_says_the_path() {
     let (command, body) = create("x\\y\\z\\f", ALL, SHARE, OPEN_IF, 0);
     let file = b.one(command, body).file();
     let answer = poll(&mut later).expect("it was reported");
-    assert_eq!(changes(&answer), named(&[(1, "y\\z\\f")]));
+    assert_eq!(changes(&answer), owned_changes(&[(1, "y\\z\\f")]));
     // Data are reported with CLOSE, once however many they were.
     let writes = [write(&file, 0, b"1"), write(&file, 1, b"2")];
-    b.ask(false, &writes);
+    b.send_chain(false, &writes);
     let (mut later, _) = waits(&mut a, ask());
-    b.ask(false, &[close(&file)]);
+    b.send_chain(false, &[close(&file)]);
     let answer = poll(&mut later).expect("it was reported");
-    assert_eq!(changes(&answer), named(&[(3, "y\\z\\f")]));
+    assert_eq!(changes(&answer), owned_changes(&[(3, "y\\z\\f")]));
     // Beside it is not in it.
     let (mut later, _) = waits(&mut a, ask());
     make(&mut b, "beside", 0);
@@ -146,18 +154,18 @@ fn what_does_not_fit_has_the_directory_listed() {
     drop(later);
     make(&mut b, "p", 0);
     make(&mut b, "q", 0);
-    let answer = a.ask(false, &[ask(30)]).remove(0);
-    assert_eq!(changes(&answer), named(&[(1, "p"), (1, "q")]));
+    let answer = a.send_chain(false, &[ask(30)]).remove(0);
+    assert_eq!(changes(&answer), owned_changes(&[(1, "p"), (1, "q")]));
     for name in ["r", "s", "t"] {
         make(&mut b, name, 0);
     }
-    let answer = a.ask(false, &[ask(30)]).remove(0);
+    let answer = a.send_chain(false, &[ask(30)]).remove(0);
     assert_eq!((answer.status, answer.u32(4)), (Status::NOTIFY_ENUM_DIR, 0));
     // After that it begins anew; less than one record is never enough.
     let (mut later, _) = waits(&mut a, ask(13));
     make(&mut b, "u", 0);
     assert_eq!(poll(&mut later).unwrap().status, Status::NOTIFY_ENUM_DIR);
-    let too_long = a.ask(false, &[ask(1 << 21)]).remove(0);
+    let too_long = a.send_chain(false, &[ask(1 << 21)]).remove(0);
     assert_eq!(too_long.status, Status::INVALID_PARAMETER);
 }
 
@@ -169,12 +177,12 @@ fn a_watch_ends_with_its_open_its_directory_or_its_session() {
     let again = open_dir(&mut a, "d");
     let (mut first, _) = waits(&mut a, notify(&dir, false, 100, NAMES));
     let (mut second, _) = waits(&mut a, notify(&again, false, 100, NAMES));
-    a.ask(false, &[close(&dir)]);
+    a.send_chain(false, &[close(&dir)]);
     assert_eq!(poll(&mut first).unwrap().status, Status::NOTIFY_CLEANUP);
     assert!(poll(&mut second).is_none());
     make(&mut b, "d", DIRECTORY | DELETE_ON_CLOSE);
     assert_eq!(poll(&mut second).unwrap().status, Status::DELETE_PENDING);
-    let late = a.ask(false, &[notify(&again, false, 100, NAMES)]);
+    let late = a.send_chain(false, &[notify(&again, false, 100, NAMES)]);
     assert_eq!(statuses(&late), [Status::DELETE_PENDING]);
 
     let root = open_dir(&mut a, "");
@@ -185,7 +193,7 @@ fn a_watch_ends_with_its_open_its_directory_or_its_session() {
     assert_eq!(poll(&mut cancelled).unwrap().status, Status::CANCELLED);
     let (mut last, _) = waits(&mut a, notify(&root, false, 100, NAMES));
     assert!(world.vfs.watchers.is_active());
-    let over = a.ask(false, &[(command::LOGOFF, vec![4, 0, 0, 0])]);
+    let over = a.send_chain(false, &[(command::LOGOFF, vec![4, 0, 0, 0])]);
     assert_eq!(statuses(&over), [Status::SUCCESS]);
     assert_eq!(poll(&mut last).unwrap().status, Status::NOTIFY_CLEANUP);
     assert!(!world.vfs.watchers.is_active());
@@ -199,9 +207,9 @@ fn only_who_may_list_a_directory_watches_it() {
     let blind = a.one(command, body).file();
     let (command, body) = create("f", ALL, SHARE, OPEN_IF, 0);
     let file = a.one(command, body).file();
-    let refused = a.ask(false, &[notify(&blind, false, 100, NAMES)]);
+    let refused = a.send_chain(false, &[notify(&blind, false, 100, NAMES)]);
     assert_eq!(statuses(&refused), [Status::ACCESS_DENIED]);
-    let refused = a.ask(false, &[notify(&file, false, 100, NAMES)]);
+    let refused = a.send_chain(false, &[notify(&file, false, 100, NAMES)]);
     assert_eq!(statuses(&refused), [Status::INVALID_PARAMETER]);
     assert!(!world.vfs.watchers.is_active());
 }

@@ -5,8 +5,8 @@ use crate::proto::header::command;
 use crate::proto::negotiate::POSIX_TAG;
 use crate::proto::status::Status;
 use crate::service::Outcome;
-use crate::tests::durable::{again, asks, has, lease, put_contexts, second_back};
-use crate::tests::lease::{BATCH, LEASE, Sent, mailed, poll, waits};
+use crate::tests::durable::{again, asks, has_context, lease, put_contexts, second_back};
+use crate::tests::lease::{BATCH, LEASE, SentMessages, mailed, poll, waits};
 use crate::tests::service::files::{query, set};
 use crate::tests::service::*;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use weir_auth::wire::Put;
 use weir_base::Clock;
 use weir_vfs::claims::{Actor, Event, Passage, Range, ServiceId, Style};
-use weir_vfs::grace::{Bound, Claimant, Kinds};
+use weir_vfs::grace::{Claimant, Kinds, PossibleClaims};
 use weir_vfs::{FileId, Namespace};
 
 const GUID: [u8; 16] = [0x5a; 16];
@@ -23,7 +23,7 @@ const PERSISTENT: u32 = 2;
 const R_H_W: u32 = 7;
 
 /// A world whose share has persistent opens, and the breaks that it sends.
-fn continuous() -> (World, Sent) {
+fn continuous() -> (World, SentMessages) {
     let world = world();
     published(&world, |export| {
         export.share.as_mut().unwrap().continuous = true
@@ -32,7 +32,7 @@ fn continuous() -> (World, Sent) {
 }
 
 /// Restarts a world after a crash, with persistent opens and the breaks that it sends.
-fn crashed(world: World) -> (World, Sent) {
+fn crashed(world: World) -> (World, SentMessages) {
     let world = world.crashed();
     published(&world, |export| {
         export.share.as_mut().unwrap().continuous = true
@@ -112,7 +112,7 @@ fn an_open_with_its_locks_is_there_again_after_a_crash() {
         assert_eq!(answers(&reply.to_vec())[0].status, Status::SUCCESS);
         assert!(lsn.is_some(), "what is answered is durable");
     }
-    let unlocked = a.ask(false, &[lock(&made, 9, 9, 4)]);
+    let unlocked = a.send_chain(false, &[lock(&made, 9, 9, 4)]);
     assert_eq!(statuses(&unlocked), [Status::SUCCESS]);
 
     let (world, _) = crashed(world);
@@ -127,15 +127,15 @@ fn an_open_with_its_locks_is_there_again_after_a_crash() {
     assert_eq!(nfs(true, 0, 5), Passage::Locked);
     assert_eq!(nfs(true, 9, 9), Passage::Free);
     let mut bob = again(&world, 3, "Bob");
-    let refused = bob.ask(false, &[asks(0, &[back(&made)])]);
+    let refused = bob.send_chain(false, &[asks(0, &[back(&made)])]);
     assert_eq!(statuses(&refused), [Status::ACCESS_DENIED]);
     let mut c = again(&world, 2, "Alice");
-    let unflagged = c.ask(false, &[asks(0, &[second_back(&made, GUID)])]);
+    let unflagged = c.send_chain(false, &[asks(0, &[second_back(&made, GUID)])]);
     assert_eq!(statuses(&unflagged), [Status::OBJECT_NAME_NOT_FOUND]);
 
     let returned = c.one(command::CREATE, asks(0, &[back(&made)]).1);
     assert_eq!(returned.file(), made);
-    let all = c.ask(
+    let all = c.send_chain(
         false,
         &[
             read(&made, 0, 9),
@@ -151,11 +151,14 @@ fn an_open_with_its_locks_is_there_again_after_a_crash() {
     // New opens have numbers of their own.
     let other = c.one(command::CREATE, asks(0, &[]).1);
     assert_ne!(other.file(), made);
-    assert_eq!(statuses(&c.ask(false, &[close(&made)])), [Status::SUCCESS]);
+    assert_eq!(
+        statuses(&c.send_chain(false, &[close(&made)])),
+        [Status::SUCCESS]
+    );
 
     let (world, _) = crashed(world);
     assert_eq!(world.service.persistent(), 0, "what was closed is closed");
-    assert!(world.engine.client_records().all().is_empty());
+    assert!(world.engine.client_records().list_records().is_empty());
 }
 
 #[test]
@@ -201,9 +204,9 @@ fn denials_and_caches_hold_until_the_client_is_back_or_its_time_is_over() {
             }
             assert_eq!(refused(), Status::SUCCESS);
             assert_eq!(world.service.persistent(), 0);
-            assert!(world.engine.client_records().all().is_empty());
+            assert!(world.engine.client_records().list_records().is_empty());
             let mut c = again(&world, 2, "Alice");
-            let late = c.ask(false, &[asks(LEASE, &contexts)]);
+            let late = c.send_chain(false, &[asks(LEASE, &contexts)]);
             assert_eq!(statuses(&late), [Status::OBJECT_NAME_NOT_FOUND]);
         }
     }
@@ -224,14 +227,14 @@ fn a_create_that_is_sent_again_over_a_crash_is_carried_out_once() {
         assert_eq!((opened.status, opened.u32(4)), (Status::SUCCESS, 2));
         if !recorded {
             let records = world.engine.client_records();
-            let (number, _) = records.all().remove(0);
+            let (number, _) = records.list_records().remove(0);
             records.set_blocking(number, None).unwrap();
         }
         let (world, _) = crashed(world);
         assert_eq!(world.service.persistent(), usize::from(recorded));
         let mut c = again(&world, 2, "Alice");
         if recorded {
-            let twice = c.ask(false, &[request(CREATE)]);
+            let twice = c.send_chain(false, &[request(CREATE)]);
             assert_eq!(statuses(&twice), [Status::DUPLICATE_OBJECTID]);
         }
         c.replay = true;
@@ -250,7 +253,7 @@ fn a_create_that_is_sent_again_over_a_crash_is_carried_out_once() {
         let mut other = request(CREATE);
         let at = other.1.windows(16).position(|w| w == GUID).unwrap();
         other.1[at] ^= 1;
-        let refused = c.ask(false, &[other]);
+        let refused = c.send_chain(false, &[other]);
         assert_eq!(statuses(&refused), [Status::OBJECT_NAME_COLLISION]);
     }
 }
@@ -273,10 +276,10 @@ fn only_what_a_share_has_for_files_is_persistent() {
             asks(oplock, &[wanted(0, guid, PERSISTENT)]).1,
         );
         assert_eq!((opened.status, granted(&opened)), (Status::SUCCESS, grants));
-        a.ask(false, &[close(&opened.file())]);
+        a.send_chain(false, &[close(&opened.file())]);
     }
     assert_eq!(world.service.persistent(), 0);
-    assert!(world.engine.client_records().all().is_empty());
+    assert!(world.engine.client_records().list_records().is_empty());
     // Of 2.1 they are not.
     let (world, _) = continuous();
     let mut old = Client::new(&world, 1);
@@ -287,7 +290,7 @@ fn only_what_a_share_has_for_files_is_persistent() {
         asks(BATCH, &[wanted(0, GUID, PERSISTENT)]).1,
     );
     assert_eq!(
-        (opened.status, has(&opened, b"DH2Q")),
+        (opened.status, has_context(&opened, b"DH2Q")),
         (Status::SUCCESS, false)
     );
 }
@@ -360,7 +363,10 @@ fn what_was_to_be_deleted_and_what_was_renamed_stays_so() {
         c.one(command::CREATE, asks(0, &[back(&made)]).1).file(),
         made
     );
-    assert_eq!(statuses(&c.ask(false, &[close(&made)])), [Status::SUCCESS]);
+    assert_eq!(
+        statuses(&c.send_chain(false, &[close(&made)])),
+        [Status::SUCCESS]
+    );
     let gone = c
         .one(command::CREATE, create("f", 1, SHARE, OPEN, 0).1)
         .status;
@@ -415,10 +421,13 @@ fn what_posix_extensions_ask_for_is_so_after_a_crash() {
         assert_eq!(returned.file(), other);
         let shown = c.one(command::QUERY_INFO, query(&made, 1, POSIX, 0).1);
         assert_eq!(shown.status == Status::SUCCESS, posix);
-        assert_eq!(statuses(&c.ask(false, &[close(&made)])), [Status::SUCCESS]);
+        assert_eq!(
+            statuses(&c.send_chain(false, &[close(&made)])),
+            [Status::SUCCESS]
+        );
         let new = c.one(command::CREATE, create("f", 1, SHARE, CREATE, 0).1);
         assert_eq!(new.status, Status::SUCCESS, "the name is free");
-        let goes_on = c.ask(false, &[write(&other, 0, b"more"), close(&other)]);
+        let goes_on = c.send_chain(false, &[write(&other, 0, b"more"), close(&other)]);
         assert_eq!(statuses(&goes_on), [Status::SUCCESS; 2]);
     }
 }
@@ -443,7 +452,10 @@ fn what_stays_after_all_is_there_after_a_crash() {
     let mut c = again(&world, 2, "Alice");
     let returned = c.one(command::CREATE, asks(0, &[back(&made)]).1);
     assert_eq!(returned.file(), made);
-    assert_eq!(statuses(&c.ask(false, &[close(&made)])), [Status::SUCCESS]);
+    assert_eq!(
+        statuses(&c.send_chain(false, &[close(&made)])),
+        [Status::SUCCESS]
+    );
     let there = c.one(command::CREATE, create("f", 1, SHARE, OPEN, 0).1);
     assert_eq!(there.status, Status::SUCCESS);
 }
@@ -486,7 +498,7 @@ fn what_others_gain_is_durable_first() {
     let mut a = Client::ready(&world, 1);
     let opened = a.one(command::CREATE, asks(0, &[wanted(0, GUID, PERSISTENT)]).1);
     let made = opened.file();
-    a.ask(false, &[lock(&made, 0, 5, 2 | 0x10)]);
+    a.send_chain(false, &[lock(&made, 0, 5, 2 | 0x10)]);
     let claims = &world.vfs.claims;
     assert_eq!(claims.totals().held, 2);
     for (request, left) in [(lock(&made, 0, 5, 4), 1), (close(&made), 0)] {
@@ -554,9 +566,9 @@ fn a_revert_removes_the_records_of_what_was_open() {
     let mut a = Client::ready(&world, 1);
     let opened = a.one(command::CREATE, asks(0, &[wanted(0, GUID, PERSISTENT)]).1);
     assert_eq!(granted(&opened), Some((120_000, PERSISTENT)));
-    assert_eq!(world.engine.client_records().all().len(), 1);
+    assert_eq!(world.engine.client_records().list_records().len(), 1);
     world.engine.revert(volume.name(), "before").unwrap();
-    assert!(world.engine.client_records().all().is_empty());
+    assert!(world.engine.client_records().list_records().is_empty());
     assert_eq!(world.vfs.claims.totals().held, 0);
 }
 
@@ -573,7 +585,10 @@ fn an_open_that_conflicts_with_nothing_waits_for_nobody() {
         name: Arc::from(&b"a client of NFSv4"[..]),
     };
     let volume = world.engine.volumes().remove(0).id();
-    let expected = [(claimant, Bound::of(Kinds::OPENS, volume).into())];
+    let expected = [(
+        claimant,
+        PossibleClaims::in_volume(Kinds::OPENS, volume).into(),
+    )];
     let (now, period) = (world.clock.monotonic(), Duration::from_secs(45));
     world.vfs.grace.begin_bound(expected, now, period);
     let mut b = Client::ready(&world, 9);

@@ -45,7 +45,7 @@ pub(crate) const OPEN_IF: u32 = 3;
 struct Alice;
 
 impl Users for Alice {
-    fn all(&self) -> Arc<[Arc<User>]> {
+    fn list_users(&self) -> Arc<[Arc<User>]> {
         let both = [0, 7].map(|uid| self.with_uid(uid));
         both.into_iter().flatten().collect()
     }
@@ -143,7 +143,7 @@ fn booted(
     let (aggregate, replay) = opened.unwrap();
     let engine = Engine::open(aggregate, replay, &rng, EngineOptions::default()).unwrap();
     if new {
-        let now = clock.now();
+        let now = clock.current_time();
         engine
             .create_volume("vol1", (0, 0), 0o755, now, &rng)
             .unwrap();
@@ -159,7 +159,7 @@ fn booted(
         users: Arc::new(Alice),
         name: "weir".into(),
         protection,
-        records: Records::of(&engine),
+        records: Records::from_engine(&engine),
         done_calls: engine.done_calls(),
     });
     service.restore(&engine.volumes());
@@ -224,7 +224,7 @@ impl World {
     pub fn handle(&self, connection: u64, record: &[u8]) -> Outcome {
         let now = Arrival {
             monotonic: Some(ARRIVED),
-            ..self.clock.now().into()
+            ..self.clock.current_time().into()
         };
         self.on(connection, |conn| self.service.handle(conn, record, now))
     }
@@ -442,7 +442,7 @@ impl<'w> Client<'w> {
     }
 
     /// Sends a chain; each response is signed, once there is a session.
-    pub fn ask(&mut self, related: bool, requests: &[(u16, Vec<u8>)]) -> Vec<Answer> {
+    pub fn send_chain(&mut self, related: bool, requests: &[(u16, Vec<u8>)]) -> Vec<Answer> {
         let mut record = self.chain(related, requests);
         if self.seals {
             record = self.seal(&record);
@@ -477,7 +477,7 @@ impl<'w> Client<'w> {
     }
 
     pub fn one(&mut self, command: u16, body: Vec<u8>) -> Answer {
-        self.ask(false, &[(command, body)]).remove(0)
+        self.send_chain(false, &[(command, body)]).remove(0)
     }
 
     pub fn negotiate(&mut self, dialect: u16) -> (Vec<u8>, Came) {
@@ -695,9 +695,9 @@ fn a_chain_opens_writes_reads_and_closes() {
     let world = world();
     let mut c = Client::ready(&world, 1);
     let data: Vec<u8> = (0..20_000u32).map(|n| n as u8).collect();
-    let all = c.ask(true, &[create("Dir", ALL, SHARE, CREATE, 1), close(&SAME)]);
+    let all = c.send_chain(true, &[create("Dir", ALL, SHARE, CREATE, 1), close(&SAME)]);
     assert_eq!(statuses(&all), [Status::SUCCESS; 2]);
-    let all = c.ask(
+    let all = c.send_chain(
         true,
         &[
             create("dir\\File", ALL, SHARE, OPEN_IF, 0x40),
@@ -715,7 +715,7 @@ fn a_chain_opens_writes_reads_and_closes() {
     assert_eq!(all[3].body[16..116], data[..100]);
     // As the last one its data leaves by reference.
     let file = c
-        .ask(false, &[create("DIR\\FILE", ALL, SHARE, OPEN, 0)])
+        .send_chain(false, &[create("DIR\\FILE", ALL, SHARE, OPEN, 0)])
         .remove(0)
         .file();
     let last = c.one(command::READ, read(&file, 0, 60_000).1);
@@ -729,15 +729,15 @@ fn what_depends_on_a_failure_fails_likewise() {
     let world = world();
     let mut c = Client::ready(&world, 1);
     let missing = create("missing", ALL, SHARE, OPEN, 0);
-    let all = c.ask(true, &[missing.clone(), read(&SAME, 0, 1), close(&SAME)]);
+    let all = c.send_chain(true, &[missing.clone(), read(&SAME, 0, 1), close(&SAME)]);
     assert_eq!(statuses(&all), [Status::OBJECT_NAME_NOT_FOUND; 3]);
     // Unrelated ones go on.
-    let all = c.ask(false, &[missing, create("there", ALL, SHARE, CREATE, 0)]);
+    let all = c.send_chain(false, &[missing, create("there", ALL, SHARE, CREATE, 0)]);
     assert_eq!(
         statuses(&all),
         [Status::OBJECT_NAME_NOT_FOUND, Status::SUCCESS]
     );
-    let all = c.ask(false, &[create("no\\such", ALL, SHARE, OPEN_IF, 0)]);
+    let all = c.send_chain(false, &[create("no\\such", ALL, SHARE, OPEN_IF, 0)]);
     assert_eq!(statuses(&all), [Status::OBJECT_PATH_NOT_FOUND]);
     // Each counts, and that a logon goes on is no failure.
     let failures = world.vfs.stats.as_ref().unwrap().failures().into_iter();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::open::{Inspection, random};
-use super::{Aggregate, Env, Named, Replay};
+use super::{Aggregate, Env, LocationInfo, Replay};
 use crate::device::{Device, FileDevice, FileOptions, Pace, PacedDevice, PacedDisk};
 use crate::error::StoreError;
 use crate::folder::Folder;
@@ -97,7 +97,7 @@ impl FolderLocation {
 }
 
 /// An aggregate opened read-only, its folder if it is in one, and the log's device.
-pub type Inspected = (Inspection, Option<Folder>, Arc<dyn Device>);
+pub type InspectedAggregate = (Inspection, Option<Folder>, Arc<dyn Device>);
 
 impl Aggregate {
     /// Creates an aggregate at a location that has none, and opens it.
@@ -131,7 +131,7 @@ impl Aggregate {
                 let (device, log_device) = (devices.device(), devices.log_device());
                 Self::format(&device, &log_device, &env, id)?;
                 devices.complete(id)?;
-                Self::open_in(device, log_device, env, named(&**devices)?)
+                Self::open_in(device, log_device, env, location_info(&**devices)?)
             }
         }
     }
@@ -167,7 +167,7 @@ impl Aggregate {
             Location::Folder(folder) => Self::open_in_folder(folder, env),
             Location::Devices(devices) => {
                 let (device, log_device) = (devices.device(), devices.log_device());
-                Self::open_in(device, log_device, env, named(&**devices)?)
+                Self::open_in(device, log_device, env, location_info(&**devices)?)
             }
         }
     }
@@ -222,11 +222,14 @@ impl Aggregate {
     ///
     /// # Errors
     /// As [`Aggregate::open`].
-    pub fn inspect(location: &Location, pool: &Arc<FramePool>) -> Result<Inspected, StoreError> {
+    pub fn inspect(
+        location: &Location,
+        pool: &Arc<FramePool>,
+    ) -> Result<InspectedAggregate, StoreError> {
         let location = match location {
             Location::Folder(folder) => folder,
             Location::Devices(devices) => {
-                let id = named(&**devices)?.id;
+                let id = location_info(&**devices)?.id;
                 let inspection = Self::inspect_as(devices.device(), pool, id)?;
                 return Ok((inspection, None, devices.log_device()));
             }
@@ -243,9 +246,9 @@ impl Aggregate {
     }
 }
 
-fn named(devices: &dyn AggregateDevices) -> Result<Named, StoreError> {
+fn location_info(devices: &dyn AggregateDevices) -> Result<LocationInfo, StoreError> {
     match devices.id() {
-        Some(id) => Ok(Named {
+        Some(id) => Ok(LocationInfo {
             id: Some(id),
             features: Some(devices.features()),
             folder: None,
@@ -336,7 +339,7 @@ mod tests {
         }
     }
 
-    fn at(folder: &FolderLocation) -> Location {
+    fn folder_location(folder: &FolderLocation) -> Location {
         folder.clone().into()
     }
 
@@ -403,8 +406,8 @@ mod tests {
             log_most: 300,
             ..small(dir.path())
         };
-        drop(Aggregate::create(&at(&place), env(1)).unwrap());
-        let (_, _, log) = Aggregate::inspect(&at(&place), &env(2).pool).unwrap();
+        drop(Aggregate::create(&folder_location(&place), env(1)).unwrap());
+        let (_, _, log) = Aggregate::inspect(&folder_location(&place), &env(2).pool).unwrap();
         // Any disk that the tests run on has more than 16 times 300 blocks free.
         assert_eq!(log.length(), 300);
     }
@@ -420,22 +423,25 @@ mod tests {
     fn created_reopened_and_inspected() {
         let dir = tempfile::tempdir().unwrap();
         let place = small(&dir.path().join("data"));
-        let (agg, _) = Aggregate::open_or_create(&at(&place), env(1)).unwrap();
+        let (agg, _) = Aggregate::open_or_create(&folder_location(&place), env(1)).unwrap();
         let id = agg.id();
         for _ in 0..3 {
             let cp = agg.begin().unwrap();
             agg.commit(cp, TreeRoot::EMPTY, agg.log().cut()).unwrap();
         }
         assert!(agg.space().stats().growth > 0);
-        assert!(refusal(Aggregate::open(&at(&place), env(2))).contains("in use"));
-        assert!(refusal(Aggregate::inspect(&at(&place), agg.pool())).contains("in use"));
+        assert!(refusal(Aggregate::open(&folder_location(&place), env(2))).contains("in use"));
+        assert!(
+            refusal(Aggregate::inspect(&folder_location(&place), agg.pool())).contains("in use")
+        );
         drop(agg);
-        let (inspection, folder, log) = Aggregate::inspect(&at(&place), &env(3).pool).unwrap();
+        let (inspection, folder, log) =
+            Aggregate::inspect(&folder_location(&place), &env(3).pool).unwrap();
         assert_eq!(inspection.superblock.id, id);
         assert_eq!(inspection.superblock.generation.0, 4);
         assert_eq!(log.length(), 256);
         drop((inspection, folder, log));
-        let (agg, replay) = Aggregate::open_or_create(&at(&place), env(4)).unwrap();
+        let (agg, replay) = Aggregate::open_or_create(&folder_location(&place), env(4)).unwrap();
         assert_eq!((agg.id(), agg.generation().0), (id, 4));
         assert_eq!((replay.records.count(), replay.findings), (0, vec![]));
     }
@@ -444,14 +450,14 @@ mod tests {
     fn a_large_tree_survives_on_a_real_file() {
         let dir = tempfile::tempdir().unwrap();
         let place = small(&dir.path().join("data"));
-        let (agg, _) = Aggregate::create(&at(&place), env(1)).unwrap();
+        let (agg, _) = Aggregate::create(&folder_location(&place), env(1)).unwrap();
         let mut cp = agg.begin().unwrap();
         let put = |i: u64| Edit::Put(Key::new(i, 1, 0), i.to_le_bytes().repeat(20));
         let edits = (0..40_000).map(put);
         let root = tree::apply(&mut cp, &agg.source(), VolumeId(1), &TreeRoot::EMPTY, edits);
         agg.commit(cp, root.unwrap(), agg.log().cut()).unwrap();
         drop(agg);
-        let (agg, _) = Aggregate::open(&at(&place), env(2)).unwrap();
+        let (agg, _) = Aggregate::open(&folder_location(&place), env(2)).unwrap();
         let mut next = 0u64;
         tree::scan(
             &agg.source(),
@@ -480,7 +486,7 @@ mod tests {
             clock: Arc::clone(&clock) as _,
             ..env(1)
         };
-        let (agg, _) = Aggregate::create(&at(&place), with_clock).unwrap();
+        let (agg, _) = Aggregate::create(&folder_location(&place), with_clock).unwrap();
         let discard = || {
             while agg.discard_free() {}
         };
@@ -540,7 +546,7 @@ mod tests {
         );
 
         drop(agg);
-        let (agg, _) = Aggregate::open(&at(&place), env(2)).unwrap();
+        let (agg, _) = Aggregate::open(&folder_location(&place), env(2)).unwrap();
         assert_eq!(agg.space().stats().holes, stats.holes);
         commit(&agg, &mut |cp| {
             let mut left = GIB;
@@ -559,15 +565,16 @@ mod tests {
             log: Some(dir.path().join(format!("{name}-log"))),
             ..small(&dir.path().join(name))
         };
-        drop(Aggregate::create(&at(&place("a")), env(1)).unwrap());
-        drop(Aggregate::create(&at(&place("b")), env(2)).unwrap());
-        drop(Aggregate::open(&at(&place("a")), env(3)).unwrap());
+        drop(Aggregate::create(&folder_location(&place("a")), env(1)).unwrap());
+        drop(Aggregate::create(&folder_location(&place("b")), env(2)).unwrap());
+        drop(Aggregate::open(&folder_location(&place("a")), env(3)).unwrap());
         let mixed = FolderLocation {
             log: place("b").log,
             ..place("a")
         };
         assert!(
-            refusal(Aggregate::open(&at(&mixed), env(3))).contains("holds the log of aggregate")
+            refusal(Aggregate::open(&folder_location(&mixed), env(3)))
+                .contains("holds the log of aggregate")
         );
         // Files swapped without changing the identity files.
         let (a, b) = (dir.path().join("a/device"), dir.path().join("b/device"));
@@ -576,7 +583,8 @@ mod tests {
             std::fs::rename(from, to).unwrap();
         }
         assert!(
-            refusal(Aggregate::open(&at(&place("a")), env(3))).contains("belongs to aggregate")
+            refusal(Aggregate::open(&folder_location(&place("a")), env(3)))
+                .contains("belongs to aggregate")
         );
     }
 
@@ -588,11 +596,11 @@ mod tests {
             ..small(&dir.path().join("a"))
         };
         assert!(matches!(
-            Aggregate::create(&at(&huge), env(1)),
+            Aggregate::create(&folder_location(&huge), env(1)),
             Err(StoreError::NoSpace)
         ));
         assert!(!Folder::exists(&huge.data).unwrap());
-        drop(Aggregate::open_or_create(&at(&small(&huge.data)), env(1)).unwrap());
-        drop(Aggregate::open_or_create(&at(&small(&huge.data)), env(1)).unwrap());
+        drop(Aggregate::open_or_create(&folder_location(&small(&huge.data)), env(1)).unwrap());
+        drop(Aggregate::open_or_create(&folder_location(&small(&huge.data)), env(1)).unwrap());
     }
 }

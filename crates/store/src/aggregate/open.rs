@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use parking_lot::Mutex;
 use weir_base::{BLOCK_SIZE, Generation, Rng};
 
-use super::{Aggregate, Current, Env, Named, encode_frames};
+use super::{Aggregate, Current, Env, LocationInfo, encode_frames};
 use crate::cache::Cache;
 use crate::device::Device;
 use crate::error::StoreError;
@@ -71,7 +71,7 @@ impl fmt::Display for Finding {
 }
 
 /// The superblock that was chosen, and the copies to repair.
-struct Chosen {
+struct ChosenSuperblock {
     superblock: Superblock,
     findings: Vec<Finding>,
     /// Copies of the serving slot that are damaged or outdated, and can be rewritten.
@@ -177,19 +177,19 @@ impl Aggregate {
         log_device: Arc<dyn Device>,
         env: Env,
     ) -> Result<(Arc<Aggregate>, Replay), StoreError> {
-        Self::open_in(device, log_device, env, Named::default())
+        Self::open_in(device, log_device, env, LocationInfo::default())
     }
 
     pub(crate) fn open_in(
         device: Arc<dyn Device>,
         log_device: Arc<dyn Device>,
         env: Env,
-        named: Named,
+        named: LocationInfo,
     ) -> Result<(Arc<Aggregate>, Replay), StoreError> {
         // Writes of a dead predecessor may be in the host's memory only. They must not vanish after
         // this server has built on them.
         device.flush().wait()?;
-        let Chosen {
+        let ChosenSuperblock {
             superblock,
             findings,
             heal,
@@ -260,7 +260,7 @@ impl Aggregate {
         pool: &Arc<FramePool>,
         expected: Option<AggregateId>,
     ) -> Result<Inspection, StoreError> {
-        let Chosen {
+        let ChosenSuperblock {
             superblock,
             findings,
             ..
@@ -305,7 +305,7 @@ fn expect_id(superblock: &Superblock, expected: Option<AggregateId>) -> Result<(
 }
 
 /// Reads all copies of both superblocks and chooses the newest undamaged one.
-fn choose(device: &dyn Device, pool: &Arc<FramePool>) -> Result<Chosen, StoreError> {
+fn choose(device: &dyn Device, pool: &Arc<FramePool>) -> Result<ChosenSuperblock, StoreError> {
     if device.length() < layout::MIN_BLOCKS {
         return Err(StoreError::Format(
             "the device is smaller than 16 MiB".into(),
@@ -380,7 +380,7 @@ fn choose(device: &dyn Device, pool: &Arc<FramePool>) -> Result<Chosen, StoreErr
             serving: serving_now,
         });
     }
-    Ok(Chosen {
+    Ok(ChosenSuperblock {
         superblock,
         findings,
         heal,

@@ -12,13 +12,13 @@ use super::*;
 use crate::device::{Completer, Io, MemDevice};
 use crate::error::{IoError, IoKind, StoreError};
 
-type Held = (BlockAddr, Vec<FrameMut>, Completer<Vec<FrameMut>>);
+type HeldRead = (BlockAddr, Vec<FrameMut>, Completer<Vec<FrameMut>>);
 
 /// A device that counts reads, delays them on request, and fails reads of bad blocks.
 struct Slow {
     disk: MemDevice,
     reads: Lock<Vec<(u64, usize)>>,
-    hold: Lock<Option<Vec<Held>>>,
+    hold: Lock<Option<Vec<HeldRead>>>,
     bad: Lock<Vec<u64>>,
 }
 
@@ -32,7 +32,7 @@ impl Slow {
         })
     }
 
-    fn now(&self, addr: BlockAddr, into: Vec<FrameMut>) -> Result<Vec<FrameMut>, IoError> {
+    fn read_blocks(&self, addr: BlockAddr, into: Vec<FrameMut>) -> Result<Vec<FrameMut>, IoError> {
         let range = addr.0..addr.0 + into.len() as u64;
         if self.bad.lock().iter().any(|b| range.contains(b)) {
             let e = io::Error::from_raw_os_error(libc::EIO);
@@ -43,7 +43,7 @@ impl Slow {
 
     fn release(&self) {
         for (addr, into, done) in self.hold.lock().take().unwrap_or_default() {
-            done.complete(self.now(addr, into));
+            done.complete(self.read_blocks(addr, into));
         }
     }
 }
@@ -56,7 +56,7 @@ impl Device for Slow {
             held.push((addr, into, done));
             return io;
         }
-        Io::ready(self.now(addr, into))
+        Io::ready(self.read_blocks(addr, into))
     }
 
     fn write(&self, addr: BlockAddr, from: Vec<Frame>) -> Io<()> {

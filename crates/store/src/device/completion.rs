@@ -21,14 +21,14 @@ enum Cell<T> {
     Taken,
 }
 
-struct Shared<T> {
+struct SharedCell<T> {
     cell: Mutex<Cell<T>>,
     done: Condvar,
 }
 
 enum State<T> {
     Ready(Option<Result<T, IoError>>),
-    Shared(Arc<Shared<T>>),
+    Shared(Arc<SharedCell<T>>),
 }
 
 /// An operation in flight: a future, or a handle to [`Io::wait`] for. Dropping it does not cancel
@@ -41,7 +41,7 @@ pub struct Io<T> {
 /// The device's end of an [`Io`], which completes it exactly once. If dropped without a result, it
 /// completes the operation with an error, so a waiter never hangs.
 pub struct Completer<T> {
-    shared: Option<Arc<Shared<T>>>,
+    shared: Option<Arc<SharedCell<T>>>,
 }
 
 fn lost(what: &'static str) -> IoError {
@@ -51,7 +51,7 @@ fn lost(what: &'static str) -> IoError {
 impl<T> Io<T> {
     /// Creates a handle and the end that completes it.
     pub fn pair() -> (Completer<T>, Io<T>) {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedCell {
             cell: Mutex::new(Cell::Pending(None)),
             done: Condvar::new(),
         });

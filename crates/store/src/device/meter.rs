@@ -25,7 +25,7 @@ impl Meter {
         let _ = self.clock.set(clock);
     }
 
-    fn of(&self, kind: IoKind) -> Option<&Histogram> {
+    fn histogram(&self, kind: IoKind) -> Option<&Histogram> {
         match kind {
             IoKind::Read => Some(&self.reads),
             IoKind::Write => Some(&self.writes),
@@ -35,14 +35,14 @@ impl Meter {
     }
 
     /// Returns the present time in nanoseconds, if there is a clock.
-    pub fn now(&self) -> Option<u64> {
+    pub fn current_nanos(&self) -> Option<u64> {
         let now = self.clock.get()?.monotonic();
         u64::try_from(now.as_nanos()).ok()
     }
 
     /// Counts an operation that began at `begun` and is complete.
     pub fn count(&self, kind: IoKind, begun: u64) {
-        if let (Some(histogram), Some(now)) = (self.of(kind), self.now()) {
+        if let (Some(histogram), Some(now)) = (self.histogram(kind), self.current_nanos()) {
             // Saturates: the clock is read on two threads.
             histogram.record(now.saturating_sub(begun));
         }
@@ -51,7 +51,7 @@ impl Meter {
     /// Returns the latencies of each kind of operation so far.
     pub fn latencies(&self) -> [(IoKind, Latencies); MEASURED.len()] {
         MEASURED.map(|kind| {
-            let histogram = self.of(kind);
+            let histogram = self.histogram(kind);
             (kind, histogram.map(Histogram::read).unwrap_or_default())
         })
     }

@@ -142,7 +142,7 @@ impl Op {
 
     /// Arranges that `meter` counts the operation, which begins now.
     pub fn measure(&mut self, meter: &Arc<Meter>) {
-        self.measured = meter.now().map(|now| (Arc::clone(meter), now));
+        self.measured = meter.current_nanos().map(|now| (Arc::clone(meter), now));
     }
 
     pub fn blocks(&self) -> usize {

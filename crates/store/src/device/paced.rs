@@ -74,19 +74,19 @@ impl PacedDisk {
     }
 }
 
-type Ending = (Duration, Box<dyn FnOnce() + Send>);
+type ScheduledCompletion = (Duration, Box<dyn FnOnce() + Send>);
 
 /// A device on a paced disk. Its operations end in the order in which they began.
 pub(crate) struct PacedDevice {
     inner: Arc<dyn Device>,
     disk: Arc<PacedDisk>,
     meter: Arc<Meter>,
-    endings: mpsc::Sender<Ending>,
+    endings: mpsc::Sender<ScheduledCompletion>,
 }
 
 impl PacedDevice {
     pub(crate) fn new(inner: Arc<dyn Device>, disk: &Arc<PacedDisk>) -> io::Result<PacedDevice> {
-        let (endings, ending) = mpsc::channel::<Ending>();
+        let (endings, ending) = mpsc::channel::<ScheduledCompletion>();
         let clock = Arc::clone(&disk.clock);
         std::thread::Builder::new()
             .name("paced-disk".into())
@@ -106,7 +106,7 @@ impl PacedDevice {
     }
 
     fn pace<T: Send + 'static>(&self, kind: IoKind, blocks: u64, inner: Io<T>) -> Io<T> {
-        let begun = self.meter.now();
+        let begun = self.meter.current_nanos();
         let meter = Arc::clone(&self.meter);
         let due = self.disk.admit(blocks);
         let (done, io) = Io::pair();

@@ -57,7 +57,7 @@ struct Jobs {
     stop: bool,
 }
 
-struct Shared {
+struct WorkerState {
     file: Arc<File>,
     staging: Arc<Staging>,
     jobs: Mutex<Jobs>,
@@ -66,13 +66,13 @@ struct Shared {
 
 /// Threads that execute operations. On drop they finish the queued ones.
 pub(super) struct ThreadEngine {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerState>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl ThreadEngine {
     pub fn start(file: Arc<File>, staging: Arc<Staging>) -> io::Result<ThreadEngine> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WorkerState {
             file,
             staging,
             jobs: Mutex::default(),
@@ -98,7 +98,7 @@ impl ThreadEngine {
     }
 }
 
-fn work(shared: &Shared) {
+fn work(shared: &WorkerState) {
     loop {
         let mut jobs = shared.jobs.lock();
         let op = loop {

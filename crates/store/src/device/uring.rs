@@ -33,7 +33,7 @@ use crate::error::IoKind;
 /// `user_data` of the read on the eventfd.
 const WAKE: u64 = u64::MAX;
 
-struct Shared {
+struct UringState {
     file: Arc<File>,
     staging: Arc<Staging>,
     queue: Mutex<VecDeque<Op>>,
@@ -42,7 +42,7 @@ struct Shared {
     bell: OwnedFd,
 }
 
-impl Shared {
+impl UringState {
     fn ring_bell(&self) {
         // A write fails only if the counter is at its limit, and then a wake-up is already pending.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
@@ -51,7 +51,7 @@ impl Shared {
 
 /// The ring's owner. On drop it finishes every queued operation first.
 pub(super) struct UringEngine {
-    shared: Arc<Shared>,
+    shared: Arc<UringState>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -60,7 +60,7 @@ impl UringEngine {
     /// When the system has no io_uring or does not allow it.
     pub fn start(file: Arc<File>, staging: Arc<Staging>) -> io::Result<UringEngine> {
         let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(UringState {
             file,
             staging,
             queue: Mutex::default(),
@@ -139,7 +139,7 @@ fn build() -> io::Result<IoUring> {
 
 struct Worker {
     ring: IoUring,
-    shared: Arc<Shared>,
+    shared: Arc<UringState>,
     flight: Flight,
 }
 
@@ -164,7 +164,7 @@ impl Drop for Flight {
 }
 
 impl Worker {
-    fn new(ring: IoUring, shared: Arc<Shared>) -> Worker {
+    fn new(ring: IoUring, shared: Arc<UringState>) -> Worker {
         let flight = Flight {
             ops: (0..DEPTH).map(|_| None).collect(),
             vacant: (0..DEPTH).rev().collect(),

@@ -75,7 +75,7 @@ pub struct Carrier {
 
 impl Carrier {
     /// Becomes the carrier of `stream`, in place of any earlier one.
-    pub fn of(stream: &Arc<ChangeStream>) -> Carrier {
+    pub fn new(stream: &Arc<ChangeStream>) -> Carrier {
         let mut queue = stream.advances().queue.lock();
         queue.carriers += 1;
         let number = queue.carriers;
@@ -127,14 +127,14 @@ impl Drop for Carrier {
 
 /// Pages sent before their entry. Dropping it takes them back, unless an entry contains them.
 #[derive(Debug)]
-pub struct Advanced {
+pub struct AdvancedPages {
     pub(super) stream: Arc<ChangeStream>,
     pub(super) id: AdvanceId,
     pub(super) count: usize,
     pub(super) used: bool,
 }
 
-impl Advanced {
+impl AdvancedPages {
     /// Returns the reference for an entry that has the pages from its page `first` on.
     pub fn within(&self, first: usize) -> InAdvance {
         InAdvance {
@@ -150,7 +150,7 @@ impl Advanced {
     }
 }
 
-impl Drop for Advanced {
+impl Drop for AdvancedPages {
     fn drop(&mut self) {
         if self.used {
             return;

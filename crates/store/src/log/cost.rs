@@ -101,13 +101,13 @@ impl CostMeter {
     }
 
     /// Returns the current time, if there is a clock.
-    pub fn now(&self) -> Option<Duration> {
+    pub fn current_time(&self) -> Option<Duration> {
         self.clock.get().map(|clock| clock.monotonic())
     }
 
     /// Notes that a batch begun at `begun` is written. Called by one thread.
     pub fn wrote(&self, begun: Option<Duration>) {
-        if let (Some(begun), Some(now)) = (begun, self.now()) {
+        if let (Some(begun), Some(now)) = (begun, self.current_time()) {
             self.writes.record((now - begun).as_nanos() as u64);
         }
     }
@@ -271,11 +271,11 @@ mod tests {
     fn a_mean_is_of_what_was_written_in_between() {
         let clock = Arc::new(weir_base::ManualClock::default());
         let meter = CostMeter::default();
-        meter.wrote(meter.now());
+        meter.wrote(meter.current_time());
         assert_eq!(meter.writes(), LogWrites::default(), "without a clock");
         meter.begin(Arc::clone(&clock) as _);
         let write = |millis| {
-            let begun = meter.now();
+            let begun = meter.current_time();
             clock.advance(ms(millis));
             meter.wrote(begun);
         };

@@ -7,18 +7,18 @@ use std::sync::Arc;
 
 /// The log accepts and acknowledges nothing any more. The reason is for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Poisoned(pub Arc<str>);
+pub struct LogPoisonError(pub Arc<str>);
 
-impl fmt::Display for Poisoned {
+impl fmt::Display for LogPoisonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the intent log has stopped: {}", self.0)
     }
 }
 
-impl std::error::Error for Poisoned {}
+impl std::error::Error for LogPoisonError {}
 
-impl From<Poisoned> for StoreError {
-    fn from(p: Poisoned) -> StoreError {
+impl From<LogPoisonError> for StoreError {
+    fn from(p: LogPoisonError) -> StoreError {
         StoreError::Poisoned(p.0)
     }
 }
@@ -27,7 +27,7 @@ impl From<Poisoned> for StoreError {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AppendError {
     /// An earlier write failed.
-    Poisoned(Poisoned),
+    Poisoned(LogPoisonError),
     /// The ring has no room until [`super::Log::release`].
     Full,
     /// The record exceeds [`super::Log::max_record`].

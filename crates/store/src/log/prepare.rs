@@ -6,10 +6,10 @@
 //! too long for a first start. So only the beginning is written when the log is created. A thread
 //! does the rest, block by block in ascending order, while the log is in its first lap.
 //!
-//! **Ranges.** The log may write positions before [`Prepared::upto`]; the preparing thread writes
-//! those behind it. The bound only rises, after the blocks that it passes have been written. The
-//! log's thread waits before it writes a batch that ends behind the bound. So the two never meet,
-//! and zeroes never land on records.
+//! **Ranges.** The log may write positions before [`PrepareProgress::upto`]; the preparing thread
+//! writes those behind it. The bound only rises, after the blocks that it passes have been written.
+//! The log's thread waits before it writes a batch that ends behind the bound. So the two never
+//! meet, and zeroes never land on records.
 //!
 //! **While the log is in use**, the thread prepares only the next [`AHEAD`] blocks. It does the
 //! rest when nothing is logged for a while. Each of its writes delays the log's own for some
@@ -33,13 +33,13 @@ use parking_lot::{Condvar, Mutex};
 use super::error::LogError;
 use super::format::{FIXED_BLOCKS, Ring, encode_log_header};
 use super::position::{LogId, LogPos};
-use super::shared::Shared;
+use super::shared::LogState;
 use crate::device::Device;
 use crate::error::{IoError, IoKind};
 use crate::frame::{Class, Frame, FramePool};
 
 /// Progress of the preparation.
-pub(super) struct Prepared {
+pub(super) struct PrepareProgress {
     /// Positions before this may be written; `u64::MAX`: all.
     upto: AtomicU64,
     /// True while the log's thread waits for more.
@@ -50,9 +50,9 @@ pub(super) struct Prepared {
     changed: Condvar,
 }
 
-impl Prepared {
-    pub fn new(upto: Option<LogPos>) -> Prepared {
-        Prepared {
+impl PrepareProgress {
+    pub fn new(upto: Option<LogPos>) -> PrepareProgress {
+        PrepareProgress {
             upto: AtomicU64::new(upto.map_or(u64::MAX, |pos| pos.0)),
             wanted: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -164,7 +164,7 @@ pub(super) fn write_header(
 }
 
 /// Starts the thread that prepares the rest.
-pub(super) fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>, LogError> {
+pub(super) fn spawn(shared: Arc<LogState>) -> Result<JoinHandle<()>, LogError> {
     std::thread::Builder::new()
         .name("log-prepare".into())
         .spawn(move || {
@@ -180,7 +180,7 @@ pub(super) fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>, LogError> {
 
 /// Releases the log's thread when the preparing thread ends for any reason: it writes nothing any
 /// more.
-struct LetGo(Arc<Shared>);
+struct LetGo(Arc<LogState>);
 
 impl Drop for LetGo {
     fn drop(&mut self) {
@@ -188,8 +188,8 @@ impl Drop for LetGo {
     }
 }
 
-fn run(shared: &Shared) -> Result<(), LogError> {
-    let Shared {
+fn run(shared: &LogState) -> Result<(), LogError> {
+    let LogState {
         device,
         id,
         ring,

@@ -45,7 +45,7 @@ fn small_pool(frames: usize) -> Result<Arc<FramePool>, LogError> {
 }
 
 /// Result of the first pass.
-pub(super) struct Found {
+pub(super) struct ScanResult {
     pub ring: Ring,
     /// True if every block of the ring has been written.
     pub whole: bool,
@@ -62,7 +62,7 @@ pub(super) fn survey(
     id: LogId,
     from: LogCut,
     pool: &Arc<FramePool>,
-) -> Result<Found, LogError> {
+) -> Result<ScanResult, LogError> {
     let mut window = Window::new(Arc::clone(device), pool)?;
     let (ring, whole) = read_header(&mut window, id)?;
     if FIXED_BLOCKS
@@ -104,13 +104,13 @@ pub(super) fn survey(
         behind: from,
         batches,
         current: None,
-        progress: Arc::new(Replaying {
+        progress: Arc::new(ReplayProgress {
             found: next.0 - from.next.0,
             handed: AtomicU64::new(0),
         }),
         failed: false,
     };
-    Ok(Found {
+    Ok(ScanResult {
         ring,
         // A log in its second lap has written every block.
         whole: whole || end.0 > ring.blocks,
@@ -122,7 +122,11 @@ pub(super) fn survey(
 }
 
 /// Covers the remains of a torn write at the end with an empty batch. Returns the new end.
-pub(super) fn mark_end(device: &dyn Device, id: LogId, found: &Found) -> Result<LogPos, LogError> {
+pub(super) fn mark_end(
+    device: &dyn Device,
+    id: LogId,
+    found: &ScanResult,
+) -> Result<LogPos, LogError> {
     if found.end.0 >= found.from.0 + found.ring.blocks {
         // The ring is full to the last block: no batch can have been torn there.
         return Ok(found.end);
@@ -323,7 +327,7 @@ impl Survey {
 
 /// A record that was found in the log.
 #[derive(Debug)]
-pub struct Replayed {
+pub struct ReplayedRecord {
     /// LSN of the record.
     pub lsn: Lsn,
     /// Meta as appended.
@@ -341,19 +345,19 @@ pub struct Replay {
     behind: LogCut,
     batches: VecDeque<Head>,
     current: Option<Current>,
-    progress: Arc<Replaying>,
+    progress: Arc<ReplayProgress>,
     failed: bool,
 }
 
 /// Counters of a replay in progress, for other threads to read.
 #[derive(Debug)]
-pub struct Replaying {
+pub struct ReplayProgress {
     /// Number of records found.
     pub found: u64,
     handed: AtomicU64,
 }
 
-impl Replaying {
+impl ReplayProgress {
     /// Returns the number of records that were handed out.
     pub fn done(&self) -> u64 {
         self.handed.load(Ordering::Relaxed)
@@ -378,7 +382,7 @@ impl Replay {
     }
 
     /// Returns counters that follow this replay.
-    pub fn progress(&self) -> Arc<Replaying> {
+    pub fn progress(&self) -> Arc<ReplayProgress> {
         Arc::clone(&self.progress)
     }
 
@@ -422,7 +426,7 @@ impl Replay {
     pub fn next_in(
         &mut self,
         frame: &mut dyn FnMut() -> Option<FrameMut>,
-    ) -> Option<Result<Replayed, LogError>> {
+    ) -> Option<Result<ReplayedRecord, LogError>> {
         if self.failed {
             return None;
         }
@@ -434,7 +438,7 @@ impl Replay {
     fn take(
         &mut self,
         frame: &mut dyn FnMut() -> Option<FrameMut>,
-    ) -> Result<Option<Replayed>, LogError> {
+    ) -> Result<Option<ReplayedRecord>, LogError> {
         loop {
             if let Some(current) = &mut self.current {
                 if let Some(record) = current.records.pop_front() {
@@ -452,7 +456,7 @@ impl Replay {
                     let lsn = Lsn(current.lsn);
                     current.lsn += 1;
                     self.progress.handed.fetch_add(1, Ordering::Relaxed);
-                    return Ok(Some(Replayed {
+                    return Ok(Some(ReplayedRecord {
                         lsn,
                         meta: record.meta,
                         pages,
@@ -497,7 +501,7 @@ impl fmt::Debug for Replay {
 }
 
 impl Iterator for Replay {
-    type Item = Result<Replayed, LogError>;
+    type Item = Result<ReplayedRecord, LogError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let pool = Arc::clone(&self.pool);

@@ -3,9 +3,9 @@
 use super::begins::Begins;
 use super::format::Ring;
 use super::position::LogId;
-use super::prepare::Prepared;
+use super::prepare::PrepareProgress;
 use super::queue::Queue;
-use super::stream::{ChangeStream, Summed};
+use super::stream::{ChangeStream, ChecksummedRecord};
 use super::wait::Progress;
 use crate::device::Device;
 use parking_lot::{Condvar, Mutex};
@@ -20,7 +20,7 @@ thread_local! {
     pub(super) static GATHERING: Cell<(usize, bool)> = const { Cell::new((0, false)) };
 }
 
-pub(super) struct Shared {
+pub(super) struct LogState {
     pub(super) device: Arc<dyn Device>,
     pub(super) id: LogId,
     pub(super) ring: Ring,
@@ -35,11 +35,11 @@ pub(super) struct Shared {
     pub(super) ships: AtomicBool,
     pub(super) work: Condvar,
     pub(super) progress: Arc<Progress>,
-    pub(super) prepared: Prepared,
+    pub(super) prepared: PrepareProgress,
     pub(super) begins: Begins,
 }
 
-impl Shared {
+impl LogState {
     /// Ends this thread's gathering of records.
     pub(super) fn gathered(&self) {
         let (_, owed) = GATHERING.replace((0, false));
@@ -84,7 +84,7 @@ impl Shared {
     }
 
     /// Makes an entry of the record with LSN `lsn`, or of a change shipped right after it.
-    pub(super) fn push(&self, stream: &ChangeStream, summed: Summed, lsn: Lsn) {
+    pub(super) fn push(&self, stream: &ChangeStream, summed: ChecksummedRecord, lsn: Lsn) {
         let weight = stream.push(summed, lsn);
         self.stream_room.fetch_sub(weight, Ordering::Relaxed);
     }

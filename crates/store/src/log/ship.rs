@@ -2,11 +2,13 @@
 //! detached, and what is sent with it.
 
 use super::Log;
-use super::advance::{Advance, AdvanceId, Advanced, Advances, InAdvance};
+use super::advance::{Advance, AdvanceId, AdvancedPages, Advances, InAdvance};
 use super::batch::Record;
 use super::cost::{LogWrites, PartnerCost};
-use super::error::{AppendError, Poisoned};
-use super::stream::{ChangeStream, Entry, NO_STREAM, NotShipped, Sequence, Summed, Window};
+use super::error::{AppendError, LogPoisonError};
+use super::stream::{
+    ChangeStream, ChecksummedRecord, Entry, NO_STREAM, NotShipped, Sequence, Window,
+};
 use crate::frame::Frame;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -165,12 +167,12 @@ impl Log {
     pub fn ship(&self, record: Record) -> Result<(), AppendError> {
         let s = &*self.shared;
         if let Some(why) = s.progress.guard().why() {
-            return Err(AppendError::Poisoned(Poisoned(Arc::clone(why))));
+            return Err(AppendError::Poisoned(LogPoisonError(Arc::clone(why))));
         }
         if !self.fits(record.meta.len(), record.pages.len()) {
             return Err(AppendError::TooLarge);
         }
-        let summed = Summed::new(record);
+        let summed = ChecksummedRecord::new(record);
         let mut q = s.queue.lock();
         if let Some(stream) = &q.stream {
             s.push(stream, summed, q.last());
@@ -196,8 +198,8 @@ impl Log {
         if !self.fits(shipped.meta.len(), shipped.pages.len()) {
             return Err(AppendError::TooLarge);
         }
-        let shipped = Summed::new(shipped);
-        self.append_in(record, Some(Summed { advance, ..shipped }))
+        let shipped = ChecksummedRecord::new(shipped);
+        self.append_in(record, Some(ChecksummedRecord { advance, ..shipped }))
     }
 
     pub(super) fn stream(&self) -> Option<Arc<ChangeStream>> {
@@ -261,8 +263,8 @@ impl Log {
     /// Blocks until the record is written to this side's device, whatever the partner has.
     ///
     /// # Errors
-    /// [`Poisoned`] if it never will be.
-    pub fn wait_written(&self, lsn: Lsn) -> Result<(), Poisoned> {
+    /// [`LogPoisonError`] if it never will be.
+    pub fn wait_written(&self, lsn: Lsn) -> Result<(), LogPoisonError> {
         self.shared.gathered();
         self.shared.progress.wait_written(lsn)
     }
@@ -275,7 +277,7 @@ impl Log {
 
     /// Sends pages, at least one, each with its checksum (CRC32C), to the partner before the entry
     /// that will have them. Returns `None` if no carrier exists.
-    pub fn advance(&self, pages: impl Iterator<Item = (Frame, u32)>) -> Option<Advanced> {
+    pub fn advance(&self, pages: impl Iterator<Item = (Frame, u32)>) -> Option<AdvancedPages> {
         let stream = self.stream()?;
         let (pages, sums): (Vec<Frame>, SmallVec<[u32; 16]>) = pages.unzip();
         let count = pages.len();
@@ -286,7 +288,7 @@ impl Log {
         queue.waiting.push_back(Advance::Pages { id, pages, sums });
         drop(queue);
         stream.ring();
-        Some(Advanced {
+        Some(AdvancedPages {
             stream,
             id,
             count,

@@ -93,16 +93,16 @@ impl Entry {
 }
 
 /// A record with the checksums of its pages.
-pub(super) struct Summed {
+pub(super) struct ChecksummedRecord {
     pub(super) record: Record,
     pub(super) sums: SmallVec<[u32; 2]>,
     pub(super) advance: Option<InAdvance>,
 }
 
-impl Summed {
-    pub(super) fn new(record: Record) -> Summed {
+impl ChecksummedRecord {
+    pub(super) fn new(record: Record) -> ChecksummedRecord {
         let sums = record.pages.iter().map(|page| page_crc(page)).collect();
-        Summed {
+        ChecksummedRecord {
             record,
             sums,
             advance: None,
@@ -226,11 +226,11 @@ impl ChangeStream {
 
     /// Adds an entry; the caller holds the queue's lock. Returns the room that the entry takes, for
     /// which operations wait.
-    pub(super) fn push(&self, summed: Summed, lsn: Lsn) -> i64 {
+    pub(super) fn push(&self, summed: ChecksummedRecord, lsn: Lsn) -> i64 {
         let mut window = self.window.lock();
         let sequence = window.last.next();
         window.last = sequence;
-        let Summed {
+        let ChecksummedRecord {
             record,
             sums,
             advance,

@@ -674,7 +674,7 @@ fn closing_wakes_whoever_waits() {
     let (done, io) = Io::<()>::pair();
     drop(done);
     assert!(io.wait().is_err());
-    assert_eq!(pollster(wait), Err(Poisoned("it was closed".into())));
+    assert_eq!(pollster(wait), Err(LogPoisonError("it was closed".into())));
 }
 
 fn pollster<F: std::future::Future>(f: F) -> F::Output {

@@ -25,7 +25,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use weir_base::{Clock, Lsn, Poison, invariant};
 
 use super::cost::{CostMeter, PartnerCost};
-use super::error::Poisoned;
+use super::error::LogPoisonError;
 
 type Listener = Arc<dyn Fn() + Send + Sync>;
 
@@ -46,7 +46,7 @@ pub(super) struct Progress {
     guard: Arc<Poison>,
     /// Set when nothing is being written any more, nor will be. Only then a record that is not
     /// durable never will be.
-    ended: OnceLock<Poisoned>,
+    ended: OnceLock<LogPoisonError>,
     waiters: Mutex<Waiters>,
     /// Notifies threads that block; they hold the lock of `waiters`.
     advanced: Condvar,
@@ -112,7 +112,7 @@ impl Progress {
         &self.guard
     }
 
-    pub fn poisoned(&self) -> Option<Poisoned> {
+    pub fn poisoned(&self) -> Option<LogPoisonError> {
         self.ended.get().cloned()
     }
 
@@ -184,11 +184,11 @@ impl Progress {
 
     /// Ends the waiting: the log's thread ends, and nothing more will become durable. Only the
     /// first reason is kept.
-    pub fn poison(&self, why: Poisoned) {
+    pub fn poison(&self, why: LogPoisonError) {
         // A second poisoning changes nothing.
         let _ = self.guard.set(Arc::clone(&why.0));
         // The guard's reason comes first.
-        let first = self.guard.why().cloned().map_or(why, Poisoned);
+        let first = self.guard.why().cloned().map_or(why, LogPoisonError);
         let _ = self.ended.set(first);
         self.wake(Lsn(u64::MAX));
     }
@@ -214,19 +214,19 @@ impl Progress {
     }
 
     /// Returns the result for a waiter of `lsn`, or `None` if it has to wait.
-    fn state(&self, lsn: Lsn) -> Option<Result<(), Poisoned>> {
+    fn state(&self, lsn: Lsn) -> Option<Result<(), LogPoisonError>> {
         if self.durable() >= lsn {
             return Some(Ok(()));
         }
         self.poisoned().map(Err)
     }
 
-    pub fn wait_blocking(&self, lsn: Lsn) -> Result<(), Poisoned> {
+    pub fn wait_blocking(&self, lsn: Lsn) -> Result<(), LogPoisonError> {
         self.block_until(|| self.state(lsn))
     }
 
     /// Blocks until the device has everything up to `lsn`, whatever the partner has.
-    pub fn wait_written(&self, lsn: Lsn) -> Result<(), Poisoned> {
+    pub fn wait_written(&self, lsn: Lsn) -> Result<(), LogPoisonError> {
         self.block_until(|| match self.written() >= lsn {
             true => Some(Ok(())),
             false => self.poisoned().map(Err),
@@ -235,8 +235,8 @@ impl Progress {
 
     fn block_until(
         &self,
-        state: impl Fn() -> Option<Result<(), Poisoned>>,
-    ) -> Result<(), Poisoned> {
+        state: impl Fn() -> Option<Result<(), LogPoisonError>>,
+    ) -> Result<(), LogPoisonError> {
         if let Some(done) = state() {
             return done;
         }
@@ -271,7 +271,7 @@ impl Wait {
 }
 
 impl Future for Wait {
-    type Output = Result<(), Poisoned>;
+    type Output = Result<(), LogPoisonError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -406,12 +406,15 @@ mod tests {
             while p.waiters.lock().blocked == 0 {
                 std::thread::yield_now();
             }
-            p.poison(Poisoned("disk on fire".into()));
-            assert_eq!(t.join().unwrap(), Err(Poisoned("disk on fire".into())));
+            p.poison(LogPoisonError("disk on fire".into()));
+            assert_eq!(
+                t.join().unwrap(),
+                Err(LogPoisonError("disk on fire".into()))
+            );
         });
         assert_eq!(p.wait_blocking(Lsn(3)), Ok(()));
-        p.poison(Poisoned("again".into()));
-        assert_eq!(p.poisoned(), Some(Poisoned("disk on fire".into())));
+        p.poison(LogPoisonError("again".into()));
+        assert_eq!(p.poisoned(), Some(LogPoisonError("disk on fire".into())));
         assert_eq!(heard.0.load(Ordering::SeqCst), 2);
     }
 }

@@ -9,14 +9,14 @@ use parking_lot::MutexGuard;
 use weir_base::{BLOCK_SIZE, Lsn, invariant};
 
 use super::batch::Batch;
-use super::error::{LogError, Poisoned};
+use super::error::{LogError, LogPoisonError};
 use super::format::{HEAD, Head, MAX_META_BLOCKS};
 use super::position::LogId;
-use super::shared::Shared;
+use super::shared::LogState;
 use crate::error::{IoError, IoKind};
 use crate::frame::{Class, Frame, FramePool};
 
-pub(super) fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>, LogError> {
+pub(super) fn spawn(shared: Arc<LogState>) -> Result<JoinHandle<()>, LogError> {
     let failed = |e| LogError::Io(IoError::new(IoKind::Write, Default::default(), 0, e));
     // One batch is in flight at a time, so memory for one batch's meta is enough.
     let pool = FramePool::new(MAX_META_BLOCKS as usize).map_err(failed)?;
@@ -36,11 +36,13 @@ pub(super) fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>, LogError> {
 }
 
 /// Wakes all waiters however the thread ends, a panic included.
-struct PoisonOnExit(Arc<Shared>);
+struct PoisonOnExit(Arc<LogState>);
 
 impl Drop for PoisonOnExit {
     fn drop(&mut self) {
-        self.0.progress.poison(Poisoned("it was closed".into()));
+        self.0
+            .progress
+            .poison(LogPoisonError("it was closed".into()));
     }
 }
 
@@ -82,11 +84,14 @@ impl Writer {
             if progress.guard().is_set() {
                 return;
             }
-            let begun = progress.meter().now();
+            let begun = progress.meter().current_time();
             if let Err(e) = self.write(&mut batch) {
                 let at = batch.pos;
                 tracing::error!(position = at.0, error = %e, "cannot write the intent log; the aggregate is read-only until a restart");
-                self.guard.0.progress.poison(Poisoned(e.to_string().into()));
+                self.guard
+                    .0
+                    .progress
+                    .poison(LogPoisonError(e.to_string().into()));
                 return;
             }
             let progress = &self.guard.0.progress;

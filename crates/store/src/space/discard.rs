@@ -80,7 +80,7 @@ fn spared(state: &State, number: u32) -> u32 {
 }
 
 /// A run of pieces that is being discarded.
-struct Taken {
+struct PieceRun {
     chunk: u32,
     first: u32,
     count: u32,
@@ -90,7 +90,7 @@ struct Taken {
 
 /// Result of a search for free space to discard.
 enum Search {
-    Found(Taken),
+    Found(PieceRun),
     /// One chunk was examined in vain; there may be others.
     Continue,
     Nothing,
@@ -219,7 +219,7 @@ impl Space {
             self.free.fetch_sub(u64::from(blocks), Ordering::Relaxed);
         }
         self.release_reserved(u64::from(blocks));
-        Search::Found(Taken {
+        Search::Found(PieceRun {
             chunk: number,
             first,
             count,
@@ -248,7 +248,7 @@ impl Space {
 
     /// Turns the pieces into holes, or makes them free again. After an error nobody knows which of
     /// them have space: as holes they are provisioned before they are used.
-    fn finish_discard(&self, taken: &Taken) {
+    fn finish_discard(&self, taken: &PieceRun) {
         let state = &mut *self.state.lock();
         let length = chunk_len(state.length, taken.chunk);
         let blocks = taken.count * PIECE_BLOCKS;

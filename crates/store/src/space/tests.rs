@@ -435,9 +435,9 @@ fn searching_for_space_to_discard_keeps_no_maps() {
 }
 
 /// Counts a thread down, also if it panics.
-struct Ended<'a>(&'a AtomicU64);
+struct CountdownGuard<'a>(&'a AtomicU64);
 
-impl Drop for Ended<'_> {
+impl Drop for CountdownGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -465,7 +465,7 @@ fn nothing_is_allocated_where_space_is_being_discarded() {
         }
         s.spawn(|| {
             let rng = SeededRng::new(9);
-            let _ended = Ended(running);
+            let _ended = CountdownGuard(running);
             for _ in 0..300 {
                 if !space.discard(rng.below(3) * 20_000) {
                     space.prepare(None, 0);

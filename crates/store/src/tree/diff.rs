@@ -151,18 +151,18 @@ impl Diff {
 const AHEAD: usize = 64;
 
 /// Position of a cursor: a subtree (with its root's level) or a record.
-struct Place {
+struct CursorPosition {
     key: Key,
     subtree: Option<(BlockPtr, u8)>,
 }
 
-impl Place {
+impl CursorPosition {
     fn height(&self) -> i32 {
         self.subtree.map_or(-1, |(_, level)| i32::from(level))
     }
 }
 
-struct Opened {
+struct OpenNode {
     ptr: BlockPtr,
     level: u8,
     frame: Frame,
@@ -172,7 +172,7 @@ struct Opened {
 struct Cursor {
     /// The root of the tree, until it is opened.
     root: Option<(BlockPtr, u8)>,
-    path: SmallVec<[Opened; 8]>,
+    path: SmallVec<[OpenNode; 8]>,
 }
 
 impl Cursor {
@@ -184,11 +184,11 @@ impl Cursor {
     }
 
     /// Returns the cursor's position; `None` at the end.
-    fn place(&mut self, src: &impl NodeSource) -> Result<Option<Place>, Stop> {
+    fn place(&mut self, src: &impl NodeSource) -> Result<Option<CursorPosition>, Stop> {
         if let Some((ptr, level)) = self.root {
             let frame = src.node(&ptr)?;
             let key = view(&ptr, level, &frame)?.key(0);
-            return Ok(Some(Place {
+            return Ok(Some(CursorPosition {
                 key,
                 subtree: Some((ptr, level)),
             }));
@@ -200,7 +200,7 @@ impl Cursor {
                     0 => None,
                     level => Some((node.child(top.index)?, level - 1)),
                 };
-                return Ok(Some(Place {
+                return Ok(Some(CursorPosition {
                     key: node.key(top.index),
                     subtree,
                 }));
@@ -212,13 +212,13 @@ impl Cursor {
     }
 
     /// Opens the subtree at the position; returns `true` if it is a record already.
-    fn open(&mut self, src: &impl NodeSource, place: &Place) -> Result<bool, Stop> {
+    fn open(&mut self, src: &impl NodeSource, place: &CursorPosition) -> Result<bool, Stop> {
         let Some((ptr, level)) = place.subtree else {
             return Ok(true);
         };
         let frame = src.node(&ptr)?;
         self.root = None;
-        self.path.push(Opened {
+        self.path.push(OpenNode {
             ptr,
             level,
             frame,
@@ -254,7 +254,7 @@ impl Cursor {
                 0 => None,
                 _ => Some(node.child(index)?),
             };
-            self.path.push(Opened {
+            self.path.push(OpenNode {
                 ptr,
                 level,
                 frame,

@@ -497,8 +497,8 @@ fn damage_is_reported_and_stepped_over() {
             self.0.push(first);
         }
     }
-    struct Damaged<'a>(&'a Nodes, BlockPtr);
-    impl NodeSource for Damaged<'_> {
+    struct DamagedNodes<'a>(&'a Nodes, BlockPtr);
+    impl NodeSource for DamagedNodes<'_> {
         fn node(&self, ptr: &BlockPtr) -> Result<Frame, Stop> {
             if *ptr == self.1 {
                 return Err(StoreError::Corrupt {
@@ -519,7 +519,7 @@ fn damage_is_reported_and_stepped_over() {
     let top = view(&root.ptr.unwrap(), 1, &top).unwrap();
     let (bad, first, after) = (top.child(5).unwrap(), top.key(5), top.key(6));
     let mut report = Report(Vec::new(), 0);
-    walk(&Damaged(&nodes, bad), &root, &mut report);
+    walk(&DamagedNodes(&nodes, bad), &root, &mut report);
     assert_eq!(report.0, [first]);
     assert_eq!(report.1 as u64, 2000 - (after.ino - first.ino));
 }

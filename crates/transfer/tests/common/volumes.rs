@@ -59,7 +59,7 @@ impl Machine {
 
     pub fn volume(&self, engine: &Engine, name: &str) -> Arc<Volume> {
         engine
-            .create_volume(name, (0, 0), 0o755, now(), &*self.rng)
+            .create_volume(name, (0, 0), 0o755, fixed_time(), &*self.rng)
             .unwrap()
     }
 
@@ -83,7 +83,7 @@ impl Machine {
     }
 }
 
-pub fn now() -> Time {
+pub fn fixed_time() -> Time {
     Time {
         secs: 1_700_000_000,
         nanos: 0,
@@ -94,7 +94,7 @@ pub fn run<T>(
     vol: &Volume,
     op: impl FnMut(&mut EngineContext) -> Result<T, Stop>,
 ) -> Result<T, FsError> {
-    vol.drive_blocking(&mut EngineContext::new(now()), op)
+    vol.drive_blocking(&mut EngineContext::new(fixed_time()), op)
 }
 
 pub fn create(vol: &Volume, dir: Ino, name: &str) -> Ino {

@@ -6,7 +6,9 @@ use super::file::holder::Holder;
 use super::file::opens::Open;
 use super::ledger::GRANT;
 use super::rules::{Event, Kind};
-use super::types::{Actor, Caching, HolderAttr, Modes, Notice, Owner, Question, Ticket, Who};
+use super::types::{
+    Actor, CacheRights, HolderAttr, Modes, Notice, Owner, OwnerId, Question, Ticket,
+};
 use super::{BREAK_PATIENCE, Claims, Effects, Shard};
 use crate::handle::{FileId, Namespace};
 use std::collections::VecDeque;
@@ -65,7 +67,7 @@ impl Breaks {
 }
 
 /// Returns the holder of a grant: the client under the key.
-pub(super) fn under_key(owner: &Owner, key: &Who) -> Owner {
+pub(super) fn under_key(owner: &Owner, key: &OwnerId) -> Owner {
     Owner {
         client: owner.client.clone(),
         who: key.clone(),
@@ -80,13 +82,19 @@ impl Claims {
     ///
     /// Files of snapshots never change: there everything but writes is cached, and nothing has to
     /// be remembered of it.
-    pub fn grant(&self, file: FileId, owner: &Owner, kind: Kind, wanted: Caching) -> Caching {
+    pub fn grant(
+        &self,
+        file: FileId,
+        owner: &Owner,
+        kind: Kind,
+        wanted: CacheRights,
+    ) -> CacheRights {
         if file.namespace != Namespace::Live {
-            return kind.left(wanted & !Caching::WRITE, Caching::NONE);
+            return kind.left(wanted & !CacheRights::WRITE, CacheRights::NONE);
         }
         self.with_room(owner.client.address, |effects| {
             let given = self.try_grant(file, owner, kind, wanted, effects);
-            (given.unwrap_or(Caching::NONE), given.is_none())
+            (given.unwrap_or(CacheRights::NONE), given.is_none())
         })
     }
 
@@ -96,9 +104,9 @@ impl Claims {
         file: FileId,
         owner: &Owner,
         kind: Kind,
-        wanted: Caching,
+        wanted: CacheRights,
         _: &mut Effects,
-    ) -> Option<Caching> {
+    ) -> Option<CacheRights> {
         let mut shard = self.shard(file);
         let had = shard.get(&file).and_then(|f| {
             let id = f.holder(owner)?.id;
@@ -108,11 +116,11 @@ impl Claims {
         let may = shard
             .get(&file)
             .map_or(wanted, |f| room_for(f, owner, kind, wanted));
-        let may = kind.left(may, Caching::NONE);
+        let may = kind.left(may, CacheRights::NONE);
         match had {
             // First the break is answered. And nothing is taken away by asking.
             Some((caching, breaking)) if breaking || !may.has(caching) => return Some(caching),
-            _ if may.is_none() => return Some(Caching::NONE),
+            _ if may.is_none() => return Some(CacheRights::NONE),
             _ => {}
         }
         let address = owner.client.address;
@@ -148,7 +156,7 @@ impl Claims {
 
     /// Notes that a holder acknowledges a break, or releases its grant of itself: it caches no more
     /// than `keeps` from now on. Returns false if it keeps more than it may.
-    pub fn acknowledge(&self, file: FileId, owner: &Owner, keeps: Caching) -> bool {
+    pub fn acknowledge(&self, file: FileId, owner: &Owner, keeps: CacheRights) -> bool {
         let mut shard = self.shard(file);
         let Some(f) = shard.get_mut(&file) else {
             return keeps.is_none();
@@ -157,7 +165,7 @@ impl Claims {
             return keeps.is_none();
         };
         let held = f.more().and_then(|m| m.grants.get(holder.id));
-        let most = held.map_or(Caching::NONE, |h| {
+        let most = held.map_or(CacheRights::NONE, |h| {
             h.breaking.as_ref().map_or(h.caching, |(to, _)| *to)
         });
         if !most.has(keeps) {
@@ -169,7 +177,13 @@ impl Claims {
     }
 
     /// Leaves a holder no more than `keeps`, and ends its break.
-    pub(super) fn reduce(&self, shard: &mut Shard, file: FileId, holder: &Holder, keeps: Caching) {
+    pub(super) fn reduce(
+        &self,
+        shard: &mut Shard,
+        file: FileId,
+        holder: &Holder,
+        keeps: CacheRights,
+    ) {
         let Some(f) = shard.get_mut(&file) else {
             // Nothing is claimed of the file any more.
             return;
@@ -182,7 +196,7 @@ impl Claims {
             // It holds no grant: nothing to take.
             return;
         };
-        let left = held.kind.left(keeps, Caching::NONE);
+        let left = held.kind.left(keeps, CacheRights::NONE);
         if left.is_none() {
             self.end_grant(&held);
             self.ledger.give(holder.owner.client.address, GRANT);
@@ -214,7 +228,7 @@ impl Claims {
     /// `None`: there is none, or it is parked and has lost what it had, or has a break to answer
     /// anyway. Concurrent requests share one answer; a holder that does not answer in
     /// [`BREAK_PATIENCE`] loses its cache.
-    pub fn ask(&self, file: FileId, actor: Actor<'_>) -> Option<Question> {
+    pub fn request_attributes(&self, file: FileId, actor: Actor<'_>) -> Option<Question> {
         self.in_shard(file, |shard, effects| {
             let f = shard.get(&file)?;
             let me = actor.holder();
@@ -271,7 +285,7 @@ impl Claims {
         &self,
         shard: &mut Shard,
         file: FileId,
-        by: Option<(&Owner, &Who)>,
+        by: Option<(&Owner, &OwnerId)>,
         event: Event,
         effects: &mut Effects,
     ) -> Option<Ticket> {
@@ -346,7 +360,7 @@ impl Claims {
             // It was broken, answered or closed meanwhile.
             return;
         };
-        self.reduce(&mut shard, file, &holder, Caching::NONE);
+        self.reduce(&mut shard, file, &holder, CacheRights::NONE);
         self.leave(&mut shard, file, &holder);
         drop(shard);
         self.revoked.fetch_add(1, Ordering::Relaxed);
@@ -358,7 +372,7 @@ impl Claims {
 }
 
 /// Returns the part of `wanted` that others in the file leave room for.
-fn room_for(f: &File, owner: &Owner, kind: Kind, wanted: Caching) -> Caching {
+fn room_for(f: &File, owner: &Owner, kind: Kind, wanted: CacheRights) -> CacheRights {
     let me = f.holder(owner).map(|h| h.id);
     let mut may = wanted;
     if f.has_ranges() || !f.waiting.is_empty() {
@@ -372,18 +386,18 @@ fn room_for(f: &File, owner: &Owner, kind: Kind, wanted: Caching) -> Caching {
         };
         let mut owners = f.owners();
         if !owners.by_ref().take(FEW).all(|h| shares(h)) || owners.next().is_some() {
-            return Caching::NONE;
+            return CacheRights::NONE;
         }
     }
     let Some(more) = f.more() else {
         return may;
     };
     // W of others excludes any; any of others excludes W; and a break under way is not overtaken.
-    if more.grants.others_have(me, Caching::WRITE) {
-        return Caching::NONE;
+    if more.grants.others_have(me, CacheRights::WRITE) {
+        return CacheRights::NONE;
     }
-    if more.grants.others_have(me, Caching::ALL) {
-        may = may & !Caching::WRITE;
+    if more.grants.others_have(me, CacheRights::ALL) {
+        may = may & !CacheRights::WRITE;
     }
     // Beside an open stands what the same open would leave of it.
     let (access, deny) = match more.opens.len() > FEW {
@@ -415,9 +429,12 @@ mod tests {
         let t = table();
         let sink = Notices::attached(&t);
         let (a, f) = (smb(1, 1), file(1));
-        assert_eq!(t.grant(f, &a, Kind::Lease, Caching::ALL), Caching::ALL);
+        assert_eq!(
+            t.grant(f, &a, Kind::Lease, CacheRights::ALL),
+            CacheRights::ALL
+        );
         t.park(&a.client);
-        assert!(t.ask(f, Actor::Stateless).is_none());
+        assert!(t.request_attributes(f, Actor::Stateless).is_none());
         assert_eq!(sink.take(), [Notice::Dropped { file: f, owner: a }]);
         assert_eq!(t.totals().grants, 0);
     }
@@ -426,26 +443,26 @@ mod tests {
     fn nothing_is_granted_beside_a_break_that_is_under_way() {
         let t = table();
         let (a, b, f) = (smb(1, 1), smb(2, 1), file(1));
-        let (lease, both) = (Kind::Lease, Caching::READ | Caching::HANDLE);
+        let (lease, both) = (Kind::Lease, CacheRights::READ | CacheRights::HANDLE);
         assert_eq!(t.grant(f, &a, lease, both), both);
         let renamed = t.names(f, Actor::Stateless, Event::Name, Style::Unix);
         assert!(matches!(renamed, Passage::Breaking(_)));
-        assert_eq!(t.grant(f, &b, lease, Caching::READ), Caching::NONE);
-        assert!(t.acknowledge(f, &a, Caching::READ));
-        assert_eq!(t.grant(f, &b, lease, Caching::READ), Caching::READ);
+        assert_eq!(t.grant(f, &b, lease, CacheRights::READ), CacheRights::NONE);
+        assert!(t.acknowledge(f, &a, CacheRights::READ));
+        assert_eq!(t.grant(f, &b, lease, CacheRights::READ), CacheRights::READ);
     }
 
     #[test]
     fn what_was_answered_as_its_time_ran_out_is_not_revoked() {
         let t = table();
         let (a, f, kind) = (smb(1, 1), file(1), Kind::Delegation);
-        let both = Caching::READ_HANDLE;
+        let both = CacheRights::READ_HANDLE;
         assert_eq!(t.grant(f, &a, kind, both), both);
         let written = t.io(f, Actor::Stateless, true, Range::ALL);
         assert!(matches!(written, Passage::Breaking(_)), "{written:?}");
         assert!(t.breaks.lock().overdue(Duration::ZERO).is_empty());
         let late = t.breaks.lock().overdue(BREAK_PATIENCE);
-        assert!(t.acknowledge(f, &a, Caching::NONE));
+        assert!(t.acknowledge(f, &a, CacheRights::NONE));
         assert_eq!(t.grant(f, &a, kind, both), both);
         assert_eq!(late.len(), 1);
         for (file, owner, ticket) in late {
@@ -471,12 +488,18 @@ mod tests {
                 key: &who.who,
                 parent: None,
             };
-            t.ask(f, actor)
+            t.request_attributes(f, actor)
         };
-        assert!(t.ask(f, Actor::Stateless).is_none());
-        assert_eq!(t.grant(f, &a, Kind::Lease, Caching::ALL), Caching::ALL);
+        assert!(t.request_attributes(f, Actor::Stateless).is_none());
+        assert_eq!(
+            t.grant(f, &a, Kind::Lease, CacheRights::ALL),
+            CacheRights::ALL
+        );
         assert!(ask(&a).is_none(), "not itself");
-        let (first, second) = (ask(&b).unwrap(), t.ask(f, Actor::Stateless).unwrap());
+        let (first, second) = (
+            ask(&b).unwrap(),
+            t.request_attributes(f, Actor::Stateless).unwrap(),
+        );
         let asked = Notice::Asked {
             file: f,
             owner: a.clone(),
@@ -484,7 +507,10 @@ mod tests {
         assert_eq!(sink.take(), std::slice::from_ref(&asked));
         assert!(!first.ticket().is_over());
         // A grant that is made anew still has its question to answer.
-        assert_eq!(t.grant(f, &a, Kind::Lease, Caching::ALL), Caching::ALL);
+        assert_eq!(
+            t.grant(f, &a, Kind::Lease, CacheRights::ALL),
+            CacheRights::ALL
+        );
         assert!(t.reply(f, &a, answer) && !t.reply(f, &a, answer));
         for question in [&first, &second] {
             assert!(question.ticket().is_over());
@@ -493,10 +519,13 @@ mod tests {
         // A later request asks anew; what is given up needs no answer.
         let third = ask(&b).unwrap();
         assert_eq!(sink.take(), std::slice::from_ref(&asked));
-        assert!(t.acknowledge(f, &a, Caching::NONE));
+        assert!(t.acknowledge(f, &a, CacheRights::NONE));
         assert!(third.ticket().is_over() && third.answer().is_none());
         // A holder that does not answer loses its cache.
-        assert_eq!(t.grant(f, &a, Kind::Lease, Caching::ALL), Caching::ALL);
+        assert_eq!(
+            t.grant(f, &a, Kind::Lease, CacheRights::ALL),
+            CacheRights::ALL
+        );
         let fourth = ask(&b).unwrap();
         t.tick(Duration::from_secs(1));
         assert!(!fourth.ticket().is_over());

@@ -2,27 +2,27 @@
 //! 2.1.5.15.3).
 //!
 //! An open that may delete marks its file, at once or when it is closed. From then on new opens of
-//! the file are refused ([`Opened::DeletePending`](super::Opened::DeletePending)); existing opens
-//! stay valid. When the last open is closed, of whatever protocol and for whatever reason, the
-//! service that marked the file is notified ([`Notice::Delete`]), removes the name, and reports
-//! that ([`Claims::deleted`]). Until then new opens wait
-//! ([`Opened::Breaking`](super::Opened::Breaking)) and look the name up again. So no client opens a
-//! file that is about to be deleted, and none finds a name taken that nobody has open. A mark with
-//! POSIX semantics ([`Removal::alone`]) does not wait for other opens: the name goes with the close
-//! of the open that set it. It is in memory only, as opens are: what a crash interrupts is not
-//! deleted.
+//! the file are refused ([`OpenOutcome::DeletePending`](super::OpenOutcome::DeletePending));
+//! existing opens stay valid. When the last open is closed, of whatever protocol and for whatever
+//! reason, the service that marked the file is notified ([`Notice::Delete`]), removes the name, and
+//! reports that ([`Claims::deleted`]). Until then new opens wait
+//! ([`Opened::Breaking`](super::OpenOutcome::Breaking)) and look the name up again. So no client
+//! opens a file that is about to be deleted, and none finds a name taken that nobody has open. A
+//! mark with POSIX semantics ([`Removal::alone`]) does not wait for other opens: the name goes with
+//! the close of the open that set it. It is in memory only, as opens are: what a crash interrupts
+//! is not deleted.
 
 use super::file::holder::Holder;
-use super::file::{Doomed, File};
+use super::file::{DeleteMark, File};
 use super::ledger::DOOMED;
-use super::types::{Marked, Modes, Notice, Opened, Owner, Removal, Ticket};
+use super::types::{MarkOutcome, Modes, Notice, OpenOutcome, Owner, Removal, Ticket};
 use super::{Claims, Effects};
 use crate::handle::FileId;
 use std::sync::Arc;
 
 /// Time at which a file is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum DeleteMode {
     /// Marked when this open is closed (FILE_DELETE_ON_CLOSE).
     OnClose,
     /// Marked by the call itself (FileDispositionInformation).
@@ -38,32 +38,38 @@ impl Claims {
     /// Marks a file to be removed with its last close, for an open that uses deletion. What was
     /// marked before counts. The removal's name is charged to the client until it is done or taken
     /// back.
-    pub fn mark(&self, file: FileId, owner: &Owner, when: When, removal: &Removal) -> Marked {
+    pub fn mark(
+        &self,
+        file: FileId,
+        owner: &Owner,
+        when: DeleteMode,
+        removal: &Removal,
+    ) -> MarkOutcome {
         self.with_room(owner.client.address, |_| {
             let mut shard = self.shard(file);
             let holder = shard.get(&file).and_then(|f| f.deleter(owner)).cloned();
             let (Some(holder), Some(f)) = (holder, shard.get_mut(&file)) else {
-                return (Marked::NotOpen, false);
+                return (MarkOutcome::NotOpen, false);
             };
             if f.doomed().is_some() {
-                return (Marked::Yes, false);
+                return (MarkOutcome::Yes, false);
             }
             // As an owner of its own, which may outlive all others in the file.
             let client = self.ledger.enter(&owner.client, file, extra(removal));
             let Some(client) = client else {
-                return (Marked::Full, true);
+                return (MarkOutcome::Full, true);
             };
-            let doomed = Doomed {
+            let doomed = DeleteMark {
                 by: Owner {
                     client,
                     ..holder.owner.clone()
                 },
                 removal: removal.clone(),
-                pending: when == When::Now,
+                pending: when == DeleteMode::Now,
                 removing: None,
             };
             f.more_mut().doomed = Some(Box::new(doomed));
-            (Marked::Yes, false)
+            (MarkOutcome::Yes, false)
         })
     }
 
@@ -156,16 +162,16 @@ impl File {
         open.access.has(Modes::DELETE).then_some(holder)
     }
 
-    fn doomed(&self) -> Option<&Doomed> {
+    fn doomed(&self) -> Option<&DeleteMark> {
         self.more()?.doomed.as_deref()
     }
 
     /// Returns the refusal or the wait of new opens, if the file is to go.
-    pub(super) fn going(&self) -> Option<Opened> {
+    pub(super) fn going(&self) -> Option<OpenOutcome> {
         let doomed = self.doomed().filter(|doomed| doomed.pending)?;
         Some(match &doomed.removing {
-            Some(ticket) => Opened::Breaking(ticket.clone()),
-            None => Opened::DeletePending,
+            Some(ticket) => OpenOutcome::Breaking(ticket.clone()),
+            None => OpenOutcome::DeletePending,
         })
     }
 
@@ -201,33 +207,42 @@ mod tests {
             removal: removal(b"name"),
         };
         let name = removal(b"name");
-        assert_eq!(t.mark(f, &a, When::Now, &name), Marked::NotOpen);
-        assert_eq!(open(&t, f, &a, deletes, Modes::NONE), Opened::Granted);
-        assert_eq!(open(&t, f, &b, Modes::READ, Modes::NONE), Opened::Granted);
+        assert_eq!(t.mark(f, &a, DeleteMode::Now, &name), MarkOutcome::NotOpen);
+        assert_eq!(open(&t, f, &a, deletes, Modes::NONE), OpenOutcome::Granted);
         assert_eq!(
-            t.mark(f, &b, When::Now, &name),
-            Marked::NotOpen,
+            open(&t, f, &b, Modes::READ, Modes::NONE),
+            OpenOutcome::Granted
+        );
+        assert_eq!(
+            t.mark(f, &b, DeleteMode::Now, &name),
+            MarkOutcome::NotOpen,
             "it may not"
         );
 
         // At its close: until then others open it.
-        assert_eq!(t.mark(f, &a, When::OnClose, &name), Marked::Yes);
+        assert_eq!(t.mark(f, &a, DeleteMode::OnClose, &name), MarkOutcome::Yes);
         assert!(!t.delete_pending(f));
-        assert_eq!(open(&t, f, &c, Modes::READ, Modes::NONE), Opened::Granted);
+        assert_eq!(
+            open(&t, f, &c, Modes::READ, Modes::NONE),
+            OpenOutcome::Granted
+        );
         t.close(f, &c);
         t.close(f, &a);
         assert!(t.delete_pending(f));
         assert_eq!(
             open(&t, f, &c, Modes::READ, Modes::NONE),
-            Opened::DeletePending
+            OpenOutcome::DeletePending
         );
         // An existing open stays valid, and may change its modes.
-        assert_eq!(open(&t, f, &b, Modes::BOTH, Modes::NONE), Opened::Granted);
+        assert_eq!(
+            open(&t, f, &b, Modes::BOTH, Modes::NONE),
+            OpenOutcome::Granted
+        );
         assert_eq!(sink.take(), []);
         assert!(t.close(f, &b));
         assert_eq!(sink.take(), [delete(&a)]);
         // Until the name is gone nobody gets at it, and who asks waits.
-        let Opened::Breaking(removal) = open(&t, f, &c, Modes::READ, Modes::NONE) else {
+        let OpenOutcome::Breaking(removal) = open(&t, f, &c, Modes::READ, Modes::NONE) else {
             panic!("it is being removed");
         };
         assert_eq!(t.removing(f).as_ref(), Some(&removal));
@@ -235,21 +250,27 @@ mod tests {
         t.deleted(f);
         assert!(removal.is_over());
         assert_eq!(t.totals(), NOTHING);
-        assert_eq!(open(&t, f, &c, Modes::READ, Modes::NONE), Opened::Granted);
+        assert_eq!(
+            open(&t, f, &c, Modes::READ, Modes::NONE),
+            OpenOutcome::Granted
+        );
         t.close(f, &c);
 
         // At once, and taken back.
-        assert_eq!(open(&t, f, &a, deletes, Modes::NONE), Opened::Granted);
-        assert_eq!(t.mark(f, &a, When::Now, &name), Marked::Yes);
+        assert_eq!(open(&t, f, &a, deletes, Modes::NONE), OpenOutcome::Granted);
+        assert_eq!(t.mark(f, &a, DeleteMode::Now, &name), MarkOutcome::Yes);
         assert_eq!(
             open(&t, f, &c, Modes::READ, Modes::NONE),
-            Opened::DeletePending
+            OpenOutcome::DeletePending
         );
         assert!(!t.unmark(f, &c));
         assert!(t.unmark(f, &a));
-        assert_eq!(open(&t, f, &c, Modes::READ, Modes::NONE), Opened::Granted);
+        assert_eq!(
+            open(&t, f, &c, Modes::READ, Modes::NONE),
+            OpenOutcome::Granted
+        );
         // Whatever ends the opens: a client that goes.
-        assert_eq!(t.mark(f, &a, When::Now, &name), Marked::Yes);
+        assert_eq!(t.mark(f, &a, DeleteMode::Now, &name), MarkOutcome::Yes);
         t.close(f, &c);
         t.release(&[client(9), a.client.clone()]);
         assert_eq!(sink.take(), [delete(&a)]);

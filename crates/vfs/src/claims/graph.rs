@@ -67,7 +67,7 @@ impl Graph {
     }
 
     /// Returns true if this very request is queued.
-    pub(super) fn has(&self, owner: &Owner, file: FileId, want: &Lock) -> bool {
+    pub(super) fn has_wait(&self, owner: &Owner, file: FileId, want: &Lock) -> bool {
         let same = |w: &Wait| {
             w.file == file
                 && w.range == want.range

@@ -16,7 +16,8 @@
 //!
 //! An operation on a file with claims asks the table first, outside of the file's lock (the table
 //! notifies services). The same load shows that its answer still holds. Besides the count, the word
-//! has a number that moves with every change of the claims of a file that has some ([`Heard`]).
+//! has a number that moves with every change of the claims of a file that has some
+//! ([`ClaimsVersion`]).
 //!
 //! Changes of names concern up to four files, and ask before they are made. Afterwards they read
 //! the volume's word once more, and have caches broken that were granted meanwhile; then no
@@ -41,9 +42,9 @@ const CHANGE: u64 = 1 << 32;
 /// State of the claims of a file or a volume as it was read: until it changes, what the table said
 /// afterwards holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heard(u64);
+pub struct ClaimsVersion(u64);
 
-impl Heard {
+impl ClaimsVersion {
     /// Returns true if there are certainly none.
     pub fn none(self) -> bool {
         self.0 & COUNT == 0
@@ -79,12 +80,12 @@ impl Hints {
         &self.volumes[spread(volume.0, VOLUMES)]
     }
 
-    pub(super) fn heard(&self, file: FileId) -> Heard {
-        Heard(self.of_file(file).load(Ordering::Relaxed))
+    pub(super) fn heard(&self, file: FileId) -> ClaimsVersion {
+        ClaimsVersion(self.of_file(file).load(Ordering::Relaxed))
     }
 
-    pub(super) fn heard_in(&self, volume: VolumeId) -> Heard {
-        Heard(self.of_volume(volume).load(Ordering::Relaxed))
+    pub(super) fn heard_in(&self, volume: VolumeId) -> ClaimsVersion {
+        ClaimsVersion(self.of_volume(volume).load(Ordering::Relaxed))
     }
 
     /// Counts a file, or ends that; or only says that what it has is another thing now. Under the

@@ -13,7 +13,7 @@ use super::file::grants::Held;
 use super::file::holder::Holder;
 use super::file::opens::Open;
 use super::file::tree::Node;
-use super::file::{Doomed, File, More};
+use super::file::{DeleteMark, File, More};
 use super::map::HashMap;
 use super::types::{Client, ServiceId};
 use crate::handle::FileId;
@@ -57,7 +57,7 @@ pub(super) const OPEN: usize = (8 + size_of::<Open>()) * 11 / 5 + 2 * SLACK;
 pub(super) const GRANT: usize = (16 + size_of::<Held>()) * 11 / 5 + 16 * 11 / 5 + 4 * SLACK + 512;
 /// A file that is to be deleted, besides the name, and beside an owner: with what waits for its
 /// removal.
-pub(super) const DOOMED: usize = size_of::<Doomed>() + 3 * SLACK;
+pub(super) const DOOMED: usize = size_of::<DeleteMark>() + 3 * SLACK;
 /// A client's name, besides its bytes; also the address's own entry, and that among the parked.
 const NAME: usize = 900;
 
@@ -315,7 +315,7 @@ impl Ledger {
     }
 
     /// Returns true if a client has anything.
-    pub(super) fn has(&self, client: &Client) -> bool {
+    pub(super) fn has_client(&self, client: &Client) -> bool {
         let part = self.part(client.address).lock();
         let account = part.accounts.get(&client.address);
         account.is_some_and(|a| a.clients.contains_key(&key(client)))

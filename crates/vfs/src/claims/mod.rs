@@ -58,9 +58,9 @@
 //! client: `Who::key(n)`; the delegation of a client is held by `Who::key(0)`, which is the `key`
 //! of all its requests. A stateid's *other* names (file, owner) in nfs, its *seqid* counts there.
 //! - OPEN: `grace.admit_new`, then [`Claims::open`] with `enforced`. Granted: [`Claims::grant`] of
-//!   [`Caching::READ_HANDLE`] or [`Caching::ALL`] as [`Kind::Delegation`] if the client wants one;
-//!   none is no error. Denied: SHARE_DENIED. Breaking: wait for the ticket a second at most, then
-//!   DELAY. An upgrade or OPEN_DOWNGRADE is the same call with other modes.
+//!   [`CacheRights::READ_HANDLE`] or [`CacheRights::ALL`] as [`Kind::Delegation`] if the client
+//!   wants one; none is no error. Denied: SHARE_DENIED. Breaking: wait for the ticket a second at
+//!   most, then DELAY. An upgrade or OPEN_DOWNGRADE is the same call with other modes.
 //! - READ, WRITE, SETATTR of the size: [`Claims::io`] as [`Actor::Advisory`], or [`Actor::Client`]
 //!   for special stateids. Denied is LOCKED. REMOVE, RENAME, LINK, CREATE, SETATTR: as
 //!   [`Actor::Client`] too, so that a client does not break its own delegation.
@@ -70,7 +70,7 @@
 //! - [`Notice::Break`]: CB_RECALL; DELEGRETURN is [`Claims::acknowledge`] of nothing.
 //!   [`Notice::Revoked`]: mark the stateid.
 //! - GETATTR of a file that another writes under a delegation: `Operand::getattr_held`, which asks
-//!   ([`Claims::ask`]); [`Notice::Asked`]: CB_GETATTR, and [`Claims::reply`].
+//!   ([`Claims::request_attributes`]); [`Notice::Asked`]: CB_GETATTR, and [`Claims::reply`].
 //! - A lease runs out: [`Claims::park`]; any SEQUENCE: [`Claims::unpark`]. [`Notice::Dropped`]: the
 //!   client is expired, [`Claims::release`] it.
 //!
@@ -102,14 +102,14 @@ mod revoking;
 pub mod rules;
 mod types;
 
-pub use deleting::When;
-pub use hints::Heard;
+pub use deleting::DeleteMode;
+pub use hints::ClaimsVersion;
 pub use ledger::{LITTLE, RESERVE};
 pub use rules::{Event, Kind, Style};
 pub use types::{
-    Actor, Caching, Client, Full, Grant, HolderAttr, Lock, Marked, Modes, Notice, OpenRequest,
-    Opened, Owner, Passage, Question, Range, Removal, ServiceId, Sink, Ticket, Totals, Verdict,
-    Who,
+    Actor, CacheRights, Client, Full, Grant, HolderAttr, Lock, MarkOutcome, Modes, Notice,
+    OpenOutcome, OpenRequest, Owner, OwnerId, Passage, Question, Range, Removal, ServiceId, Sink,
+    Ticket, Totals, Verdict,
 };
 
 use crate::handle::FileId;
@@ -121,7 +121,7 @@ use graph::Graph;
 use hints::Hints;
 use ledger::{GRANT, Ledger, OPEN, PIECE, STACKED, WAITER};
 use map::HashMap;
-use parking::Parked;
+use parking::ParkedClients;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
@@ -146,7 +146,7 @@ pub struct Claims {
     graph: Mutex<Graph>,
     sinks: Mutex<Sinks>,
     breaks: Mutex<Breaks>,
-    parked: Mutex<Parked>,
+    parked: Mutex<ParkedClients>,
     /// True if clients have been asked since the last tick to return what they do not need.
     recalled: AtomicBool,
     next_waiter: AtomicU64,
@@ -254,7 +254,7 @@ impl Claims {
     /// Asks for a lock; `wait` queues the request if it conflicts. Asking again while queued keeps
     /// the place in the queue. An exclusive lock that becomes a shared one may let others go on.
     /// `key`: under which the client has a grant that this does not break.
-    pub fn lock(&self, file: FileId, want: &Lock, key: &Who, wait: bool) -> Verdict {
+    pub fn lock(&self, file: FileId, want: &Lock, key: &OwnerId, wait: bool) -> Verdict {
         self.with_room(want.owner.client.address, |effects| {
             let verdict = self.try_lock(file, want, key, wait, effects);
             let full = verdict == Verdict::Full;
@@ -266,7 +266,7 @@ impl Claims {
         &self,
         file: FileId,
         want: &Lock,
-        key: &Who,
+        key: &OwnerId,
         wait: bool,
         effects: &mut Effects,
     ) -> Verdict {
@@ -448,7 +448,7 @@ impl Claims {
     /// Queues a request that conflicts.
     fn queue(&self, file: FileId, want: &Lock, effects: &mut Effects) -> Verdict {
         let mut graph = self.graph.lock();
-        if graph.has(&want.owner, file, want) {
+        if graph.has_wait(&want.owner, file, want) {
             return Verdict::Queued;
         }
         if !want.mandatory && graph.closes_cycle(self, file, want) {
@@ -665,8 +665,8 @@ impl Claims {
     }
 
     /// Returns true if a client has anything in the table.
-    pub fn has(&self, client: &Client) -> bool {
-        self.ledger.has(client)
+    pub fn has_client(&self, client: &Client) -> bool {
+        self.ledger.has_client(client)
     }
 
     /// Returns the files in which a client has anything.
@@ -701,12 +701,12 @@ impl Claims {
 
     /// Returns the hints' state of the claims in a file that bind others, without asking the table:
     /// one relaxed load.
-    pub fn heard(&self, file: FileId) -> Heard {
+    pub fn heard(&self, file: FileId) -> ClaimsVersion {
         self.hints.heard(file)
     }
 
     /// Returns the hints' state for all files of the volume: one relaxed load.
-    pub fn heard_in(&self, volume: VolumeId) -> Heard {
+    pub fn heard_in(&self, volume: VolumeId) -> ClaimsVersion {
         self.hints.heard_in(volume)
     }
 }

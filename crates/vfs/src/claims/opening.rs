@@ -3,7 +3,9 @@
 use super::file::opens::Open;
 use super::ledger::OPEN;
 use super::rules::{Event, Style};
-use super::types::{Actor, Modes, OpenRequest, Opened, Owner, Passage, Range, Ticket, Who};
+use super::types::{
+    Actor, Modes, OpenOutcome, OpenRequest, Owner, OwnerId, Passage, Range, Ticket,
+};
 use super::{Claims, Effects, Shard};
 use crate::handle::FileId;
 
@@ -20,15 +22,15 @@ fn others_use(shard: &Shard, file: FileId, owner: &Owner) -> bool {
 
 impl Claims {
     /// Opens a file, or changes the owner's open of it.
-    pub fn open(&self, file: FileId, request: &OpenRequest<'_>) -> Opened {
+    pub fn open(&self, file: FileId, request: &OpenRequest<'_>) -> OpenOutcome {
         self.with_room(request.owner.client.address, |effects| {
             let opened = self.try_open(file, request, effects);
-            let full = opened == Opened::Full;
+            let full = opened == OpenOutcome::Full;
             (opened, full)
         })
     }
 
-    fn try_open(&self, file: FileId, r: &OpenRequest<'_>, effects: &mut Effects) -> Opened {
+    fn try_open(&self, file: FileId, r: &OpenRequest<'_>, effects: &mut Effects) -> OpenOutcome {
         let mut shard = self.shard(file);
         let by = Some((r.owner, r.key));
         let going = shard.get(&file).and_then(|f| {
@@ -43,23 +45,23 @@ impl Claims {
             // A close that its holder has not sent yet may make room.
             let event = Event::ShareConflict;
             if let Some(ticket) = self.break_for(&mut shard, file, by, event, effects) {
-                return Opened::Breaking(ticket);
+                return OpenOutcome::Breaking(ticket);
             }
             // A grant that needed no answer changes nothing about the opens.
-            return Opened::Denied;
+            return OpenOutcome::Denied;
         }
         if let Some(event) = Event::of_open(r.access, r.deny, r.overwrite)
             && let Some(ticket) = self.break_for(&mut shard, file, by, event, effects)
         {
-            return Opened::Breaking(ticket);
+            return OpenOutcome::Breaking(ticket);
         }
         let address = r.owner.client.address;
         let Some(holder) = self.enter(&mut shard, file, r.owner) else {
-            return Opened::Full;
+            return OpenOutcome::Full;
         };
         if !self.ledger.take(address, OPEN) {
             self.leave(&mut shard, file, &holder);
-            return Opened::Full;
+            return OpenOutcome::Full;
         }
         let new = shard.get_mut(&file).is_some_and(|f| {
             let open = Open::new(holder.clone(), r.access, r.deny, r.enforced, r.key.clone());
@@ -73,7 +75,7 @@ impl Claims {
             false => self.ledger.give(address, OPEN),
         }
         self.leave(&mut shard, file, &holder);
-        Opened::Granted
+        OpenOutcome::Granted
     }
 
     /// Returns true if another's open excludes this one, after parked ones that did have gone.
@@ -108,7 +110,7 @@ impl Claims {
     /// Checks that no other client than this owner's has the file open for its data or its
     /// deletion, or denies such a use. Opens that are kept for clients without a connection end for
     /// it; a close that its client has put off is waited for.
-    pub fn sole(&self, file: FileId, owner: &Owner, key: &Who) -> Passage {
+    pub fn sole(&self, file: FileId, owner: &Owner, key: &OwnerId) -> Passage {
         self.in_shard(file, |shard, effects| {
             if !others_use(shard, file, owner) {
                 return Passage::Free;

@@ -16,7 +16,7 @@ const UNSEARCHED: usize = 1024;
 
 /// Clients that have parked holders, in the order in which they were parked; also some that had.
 #[derive(Default)]
-pub(super) struct Parked {
+pub(super) struct ParkedClients {
     since: HashMap<Client, u64>,
     order: BTreeMap<u64, Client>,
     next: u64,
@@ -24,7 +24,7 @@ pub(super) struct Parked {
     searched: usize,
 }
 
-impl Parked {
+impl ParkedClients {
     fn add(&mut self, client: &Client) {
         if !self.since.contains_key(client) {
             self.since.insert(client.clone(), self.next);
@@ -147,7 +147,7 @@ impl Claims {
         if all.is_empty() {
             return;
         }
-        let idle: Vec<_> = all.iter().filter(|c| !self.ledger.has(c)).collect();
+        let idle: Vec<_> = all.iter().filter(|c| !self.ledger.has_client(c)).collect();
         let mut parked = self.parked.lock();
         idle.into_iter().for_each(|c| parked.remove(c));
         parked.searched = parked.order.len();

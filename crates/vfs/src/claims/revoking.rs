@@ -1,6 +1,6 @@
 //! Revocation of claims whose holders answer: their volume is gone, or has become something else.
 
-use super::types::{Caching, Notice};
+use super::types::{CacheRights, Notice};
 use super::{Claims, Effects};
 use crate::handle::FileId;
 use weir_base::VolumeId;
@@ -50,7 +50,7 @@ impl Claims {
         for holder in &holders {
             let owner = holder.owner.clone();
             effects.notices.push(Notice::Revoked { file, owner });
-            self.reduce(shard, file, holder, Caching::NONE);
+            self.reduce(shard, file, holder, CacheRights::NONE);
             self.leave(shard, file, holder);
         }
     }

@@ -29,7 +29,7 @@
 //! read delegation does so for reading alone, beside which others may deny writing (RFC 8881
 //! §10.4). Caching is granted beside an open by the same rule: as far as that open would leave it.
 
-use super::types::{Caching, Modes};
+use super::types::{CacheRights, Modes};
 
 /// Kind of a grant of caching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -91,12 +91,12 @@ impl Event {
     }
 
     /// Returns the cached state that holders of `kind` lose by it.
-    pub fn takes(self, kind: Kind) -> Caching {
-        const W: Caching = Caching::WRITE;
-        const H: Caching = Caching::HANDLE;
-        const RW: Caching = Caching::READ.with(Caching::WRITE);
-        const ALL: Caching = Caching::ALL;
-        const NONE: Caching = Caching::NONE;
+    pub fn takes(self, kind: Kind) -> CacheRights {
+        const W: CacheRights = CacheRights::WRITE;
+        const H: CacheRights = CacheRights::HANDLE;
+        const RW: CacheRights = CacheRights::READ.with(CacheRights::WRITE);
+        const ALL: CacheRights = CacheRights::ALL;
+        const NONE: CacheRights = CacheRights::NONE;
         let (lease, delegation) = match self {
             Event::OpenRead => (W, W),
             Event::OpenWrite => (W, ALL),
@@ -120,11 +120,11 @@ impl Event {
 impl Kind {
     /// Returns `caching` without `taken`. Without R there is no lease (MS-SMB2 §2.2.13.2.8), and a
     /// delegation that loses something is returned.
-    pub fn left(self, caching: Caching, taken: Caching) -> Caching {
+    pub fn left(self, caching: CacheRights, taken: CacheRights) -> CacheRights {
         let rest = caching & !taken;
         match self {
-            Kind::Delegation if caching.any(taken) => Caching::NONE,
-            _ if !rest.any(Caching::READ) => Caching::NONE,
+            Kind::Delegation if caching.any(taken) => CacheRights::NONE,
+            _ if !rest.any(CacheRights::READ) => CacheRights::NONE,
             _ => rest,
         }
     }
@@ -132,7 +132,7 @@ impl Kind {
     /// Returns true if a holder of `caching` must answer a break before others go on: one that may
     /// have unsent data or closes, and one that opens without asking. Data that was only read is
     /// discarded at once.
-    pub fn must_answer(self, caching: Caching) -> bool {
-        self == Kind::Delegation || caching.any(Caching::WRITE | Caching::HANDLE)
+    pub fn must_answer(self, caching: CacheRights) -> bool {
+        self == Kind::Delegation || caching.any(CacheRights::WRITE | CacheRights::HANDLE)
     }
 }

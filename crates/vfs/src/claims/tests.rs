@@ -69,12 +69,12 @@ pub(super) fn client(n: u8) -> Client {
 fn owner(n: u32) -> Owner {
     Owner {
         client: client(1),
-        who: Who::Process(n),
+        who: OwnerId::Process(n),
         shown: Arc::from(&b"shown"[..]),
     }
 }
 
-fn of(owner: Owner, start: u64, length: u64, exclusive: bool) -> Lock {
+fn make_lock(owner: Owner, start: u64, length: u64, exclusive: bool) -> Lock {
     Lock {
         owner,
         range: Range::new(start, length).unwrap(),
@@ -84,15 +84,15 @@ fn of(owner: Owner, start: u64, length: u64, exclusive: bool) -> Lock {
 }
 
 fn lock(n: u32, start: u64, length: u64, exclusive: bool) -> Lock {
-    of(owner(n), start, length, exclusive)
+    make_lock(owner(n), start, length, exclusive)
 }
 
-fn ask(t: &Claims, file: FileId, want: Lock, wait: bool) -> Verdict {
+fn request_lock(t: &Claims, file: FileId, want: Lock, wait: bool) -> Verdict {
     t.lock(file, &want, &want.owner.who, wait)
 }
 
 /// Reserves a file as NLM does.
-fn share(t: &Claims, file: FileId, owner: &Owner, access: u8, deny: u8) -> Opened {
+fn share(t: &Claims, file: FileId, owner: &Owner, access: u8, deny: u8) -> OpenOutcome {
     t.open(
         file,
         &OpenRequest {
@@ -135,18 +135,18 @@ fn a_queue_is_served_in_order() {
     let t = table();
     let sink = Notices::attached(&t);
     assert_eq!(
-        ask(&t, file(1), lock(1, 0, 10, true), true),
+        request_lock(&t, file(1), lock(1, 0, 10, true), true),
         Verdict::Granted
     );
     for n in 2..5 {
         assert_eq!(
-            ask(&t, file(1), lock(n, 0, 10, n == 2), true),
+            request_lock(&t, file(1), lock(n, 0, 10, n == 2), true),
             Verdict::Queued
         );
     }
     // Asking again does not queue twice.
     assert_eq!(
-        ask(&t, file(1), lock(2, 0, 10, true), true),
+        request_lock(&t, file(1), lock(2, 0, 10, true), true),
         Verdict::Queued
     );
     assert_eq!((t.totals().held, t.totals().waiting), (1, 3));
@@ -165,15 +165,15 @@ fn a_queue_is_served_in_order() {
 fn a_lock_that_becomes_shared_lets_readers_go_on() {
     let t = table();
     let sink = Notices::attached(&t);
-    ask(&t, file(1), lock(1, 0, 10, true), false);
+    request_lock(&t, file(1), lock(1, 0, 10, true), false);
     for (n, exclusive) in [(2, false), (3, true), (4, false)] {
         assert_eq!(
-            ask(&t, file(1), lock(n, 5, 1, exclusive), true),
+            request_lock(&t, file(1), lock(n, 5, 1, exclusive), true),
             Verdict::Queued
         );
     }
     assert_eq!(
-        ask(&t, file(1), lock(1, 5, 5, false), false),
+        request_lock(&t, file(1), lock(1, 5, 5, false), false),
         Verdict::Granted
     );
     assert_eq!(sink.owners(), [2, 4]);
@@ -187,11 +187,11 @@ fn a_lock_that_becomes_shared_lets_readers_go_on() {
 fn a_grant_shows_what_its_request_showed() {
     let t = table();
     let sink = Notices::attached(&t);
-    ask(&t, file(1), lock(1, 0, 10, true), false);
-    ask(&t, file(1), lock(2, 50, 1, true), false);
+    request_lock(&t, file(1), lock(1, 0, 10, true), false);
+    request_lock(&t, file(1), lock(2, 50, 1, true), false);
     let mut want = lock(2, 0, 10, true);
     want.owner.shown = Arc::from(&b"another"[..]);
-    assert_eq!(ask(&t, file(1), want, true), Verdict::Queued);
+    assert_eq!(request_lock(&t, file(1), want, true), Verdict::Queued);
     t.unlock(file(1), &owner(1), Range::ALL).unwrap();
     assert_eq!(*sink.grants()[0].owner.shown, *b"another");
 }
@@ -200,8 +200,8 @@ fn a_grant_shows_what_its_request_showed() {
 fn cancelled_requests_are_not_granted() {
     let t = table();
     let sink = Notices::attached(&t);
-    ask(&t, file(1), lock(1, 0, 10, true), false);
-    ask(&t, file(1), lock(2, 0, 10, true), true);
+    request_lock(&t, file(1), lock(1, 0, 10, true), false);
+    request_lock(&t, file(1), lock(2, 0, 10, true), true);
     assert!(t.cancel(file(1), &lock(2, 0, 10, true)));
     assert!(!t.cancel(file(1), &lock(2, 0, 10, true)));
     t.unlock(file(1), &owner(1), Range::ALL).unwrap();
@@ -214,43 +214,52 @@ fn circles_of_waiting_owners_are_refused() {
     let t = table();
     for n in 1..4 {
         assert_eq!(
-            ask(&t, file(n.into()), lock(n, 0, 1, true), false),
+            request_lock(&t, file(n.into()), lock(n, 0, 1, true), false),
             Verdict::Granted
         );
     }
-    assert_eq!(ask(&t, file(2), lock(1, 0, 1, true), true), Verdict::Queued);
-    assert_eq!(ask(&t, file(3), lock(2, 0, 1, true), true), Verdict::Queued);
     assert_eq!(
-        ask(&t, file(1), lock(3, 0, 1, true), true),
+        request_lock(&t, file(2), lock(1, 0, 1, true), true),
+        Verdict::Queued
+    );
+    assert_eq!(
+        request_lock(&t, file(3), lock(2, 0, 1, true), true),
+        Verdict::Queued
+    );
+    assert_eq!(
+        request_lock(&t, file(1), lock(3, 0, 1, true), true),
         Verdict::Deadlock
     );
     assert_eq!(
-        ask(&t, file(1), lock(3, 5, 1, true), true),
+        request_lock(&t, file(1), lock(3, 5, 1, true), true),
         Verdict::Granted
     );
     // Without waiting there is no cycle.
     assert!(matches!(
-        ask(&t, file(1), lock(3, 0, 1, true), false),
+        request_lock(&t, file(1), lock(3, 0, 1, true), false),
         Verdict::Denied(_)
     ));
     // Once one of them has given up there is none any more.
     assert!(t.cancel(file(3), &lock(2, 0, 1, true)));
-    assert_eq!(ask(&t, file(1), lock(3, 0, 1, true), true), Verdict::Queued);
+    assert_eq!(
+        request_lock(&t, file(1), lock(3, 0, 1, true), true),
+        Verdict::Queued
+    );
 }
 
 #[test]
 fn a_cycle_is_found_behind_thousands_of_shared_locks() {
     let t = table();
     for n in 0..5000 {
-        ask(&t, file(1), lock(n, 0, 1, false), false);
+        request_lock(&t, file(1), lock(n, 0, 1, false), false);
     }
-    ask(&t, file(2), lock(9999, 0, 1, true), false);
+    request_lock(&t, file(2), lock(9999, 0, 1, true), false);
     // The last of them waits for 9999, which then must not wait for the shared locks.
     assert_eq!(
-        ask(&t, file(2), lock(4999, 0, 1, true), true),
+        request_lock(&t, file(2), lock(4999, 0, 1, true), true),
         Verdict::Queued
     );
-    let (work, verdict) = steps(|| ask(&t, file(1), lock(9999, 0, 1, true), true));
+    let (work, verdict) = steps(|| request_lock(&t, file(1), lock(9999, 0, 1, true), true));
     assert_eq!(verdict, Verdict::Deadlock);
     assert!(work < 10_000, "{work}");
 }
@@ -258,15 +267,15 @@ fn a_cycle_is_found_behind_thousands_of_shared_locks() {
 #[test]
 fn reservations_exclude_what_they_deny() {
     let t = table();
-    assert_eq!(share(&t, file(1), &owner(1), 1, 2), Opened::Granted);
-    assert_eq!(share(&t, file(1), &owner(2), 1, 0), Opened::Granted);
-    assert_eq!(share(&t, file(1), &owner(3), 2, 0), Opened::Denied);
-    assert_eq!(share(&t, file(1), &owner(3), 1, 1), Opened::Denied);
+    assert_eq!(share(&t, file(1), &owner(1), 1, 2), OpenOutcome::Granted);
+    assert_eq!(share(&t, file(1), &owner(2), 1, 0), OpenOutcome::Granted);
+    assert_eq!(share(&t, file(1), &owner(3), 2, 0), OpenOutcome::Denied);
+    assert_eq!(share(&t, file(1), &owner(3), 1, 1), OpenOutcome::Denied);
     // An owner's second reservation replaces its first, which is not in its way.
-    assert_eq!(share(&t, file(1), &owner(1), 3, 2), Opened::Granted);
+    assert_eq!(share(&t, file(1), &owner(1), 3, 2), OpenOutcome::Granted);
     assert_eq!(t.totals().held, 2);
     t.close(file(1), &owner(1));
-    assert_eq!(share(&t, file(1), &owner(3), 2, 0), Opened::Granted);
+    assert_eq!(share(&t, file(1), &owner(3), 2, 0), OpenOutcome::Granted);
     t.release(&[client(1)]);
     assert_eq!(t.totals(), NOTHING);
 }
@@ -280,9 +289,9 @@ fn the_work_of_a_call_is_bounded() {
     // Other owners' shared locks, all over each other; another owner's exclusive ones behind them;
     // and ours.
     for i in 0..n {
-        ask(&t, f, lock(i, 0, 1 << 20, false), false);
-        ask(&t, f, lock(n, (1 << 20) + 2 * u64::from(i), 1, true), false);
-        ask(
+        request_lock(&t, f, lock(i, 0, 1 << 20, false), false);
+        request_lock(&t, f, lock(n, (1 << 20) + 2 * u64::from(i), 1, true), false);
+        request_lock(
             &t,
             f,
             lock(n + 1, (1 << 21) + 2 * u64::from(i), 1, true),
@@ -301,18 +310,18 @@ fn the_work_of_a_call_is_bounded() {
     for (what, want) in cases {
         let (work, _) = steps(|| t.test(f, &want));
         assert!(work <= 64, "TEST of {what}: {work}");
-        let (work, _) = steps(|| ask(&t, f, want.clone(), false));
+        let (work, _) = steps(|| request_lock(&t, f, want.clone(), false));
         assert!(work <= 300, "LOCK of {what}: {work}");
     }
     // Nobody waits: there is no search.
-    let (work, verdict) = steps(|| ask(&t, f, lock(me + 9, 0, 0, true), true));
+    let (work, verdict) = steps(|| request_lock(&t, f, lock(me + 9, 0, 0, true), true));
     assert_eq!(verdict, Verdict::Queued);
     assert!(
         work <= 300,
         "a request that waits for {n} shared locks: {work}"
     );
     // One owner does: the search compares with that one only.
-    let (work, verdict) = steps(|| ask(&t, f, lock(me + 10, 0, 0, true), true));
+    let (work, verdict) = steps(|| request_lock(&t, f, lock(me + 10, 0, 0, true), true));
     assert_eq!(verdict, Verdict::Queued);
     assert!(work <= 2000, "the second: {work}");
     let (work, _) = steps(|| t.unlock(f, &owner(7), Range::ALL));
@@ -327,10 +336,13 @@ fn a_crowd_that_waits_for_one_byte_costs_a_pass() {
     let t = table();
     let sink = Notices::attached(&t);
     let f = file(1);
-    ask(&t, f, lock(0, 0, 1, true), false);
+    request_lock(&t, f, lock(0, 0, 1, true), false);
     let crowd = MAX_WAITING as u32;
     for n in 1..=crowd {
-        assert_eq!(ask(&t, f, lock(n, 0, 1, true), true), Verdict::Queued);
+        assert_eq!(
+            request_lock(&t, f, lock(n, 0, 1, true), true),
+            Verdict::Queued
+        );
     }
     for n in 0..10 {
         let (work, _) = steps(|| t.unlock(f, &owner(n), Range::ALL).unwrap());
@@ -349,16 +361,16 @@ fn the_search_for_deadlocks_ends() {
         ..self::owner(owner)
     };
     for n in 0..3000 {
-        ask(&t, file(1), of(many(n, n), 0, 0, false), false);
-        ask(&t, file(2), of(many(n, n), 0, 0, false), false);
+        request_lock(&t, file(1), make_lock(many(n, n), 0, 0, false), false);
+        request_lock(&t, file(2), make_lock(many(n, n), 0, 0, false), false);
     }
     let mut most = 0;
     for n in 3000..6000 {
         let (work, verdict) = steps(|| {
-            ask(
+            request_lock(
                 &t,
                 file(1 + u64::from(n % 2)),
-                of(many(n, n), 0, 0, true),
+                make_lock(many(n, n), 0, 0, true),
                 true,
             )
         });
@@ -390,10 +402,10 @@ fn an_address_has_a_part_of_the_budget_and_gives_it_back() {
         let mut n = 0;
         loop {
             let (f, process, start) = way(n);
-            match ask(
+            match request_lock(
                 &t,
                 file(f),
-                of(by(address, process), start, 1, false),
+                make_lock(by(address, process), start, 1, false),
                 false,
             ) {
                 Verdict::Granted => n += 1,
@@ -409,18 +421,18 @@ fn an_address_has_a_part_of_the_budget_and_gives_it_back() {
     }
     // Others still get theirs, and what is refused leaves no trace.
     assert_eq!(
-        ask(&t, file(1), of(by(4, 1), 1, 1, false), false),
+        request_lock(&t, file(1), make_lock(by(4, 1), 1, 1, false), false),
         Verdict::Granted
     );
-    assert_eq!(share(&t, file(3), &by(1, 1), 1, 0), Opened::Full);
-    let full = of(by(1, 1), 0, 1, true);
+    assert_eq!(share(&t, file(3), &by(1, 1), 1, 0), OpenOutcome::Full);
+    let full = make_lock(by(1, 1), 0, 1, true);
     assert!(
-        matches!(ask(&t, file(2), full, true), Verdict::Full),
+        matches!(request_lock(&t, file(2), full, true), Verdict::Full),
         "no room to wait either"
     );
     // Splitting a lock takes room; joining and unlocking do not.
-    let whole = of(by(4, 1), 0, 0, false);
-    assert_eq!(ask(&t, file(9999), whole, false), Verdict::Granted);
+    let whole = make_lock(by(4, 1), 0, 0, false);
+    assert_eq!(request_lock(&t, file(9999), whole, false), Verdict::Granted);
     let mut cut = 0;
     let full = loop {
         match t.unlock(
@@ -447,15 +459,15 @@ fn an_address_has_a_part_of_the_budget_and_gives_it_back() {
 #[test]
 fn few_requests_of_an_address_wait() {
     let t = table();
-    ask(&t, file(1), lock(0, 0, 0, true), false);
+    request_lock(&t, file(1), lock(0, 0, 0, true), false);
     for n in 0..MAX_WAITING as u32 {
         assert_eq!(
-            ask(&t, file(1), lock(n + 1, 0, 0, true), true),
+            request_lock(&t, file(1), lock(n + 1, 0, 0, true), true),
             Verdict::Queued
         );
     }
     assert_eq!(
-        ask(&t, file(1), lock(99_999, 0, 0, true), true),
+        request_lock(&t, file(1), lock(99_999, 0, 0, true), true),
         Verdict::Full
     );
     let elsewhere = Owner {
@@ -463,12 +475,12 @@ fn few_requests_of_an_address_wait() {
         ..owner(1)
     };
     assert_eq!(
-        ask(&t, file(1), of(elsewhere, 0, 0, true), true),
+        request_lock(&t, file(1), make_lock(elsewhere, 0, 0, true), true),
         Verdict::Queued
     );
     assert!(t.cancel(file(1), &lock(1, 0, 0, true)));
     assert_eq!(
-        ask(&t, file(1), lock(99_999, 0, 0, true), true),
+        request_lock(&t, file(1), lock(99_999, 0, 0, true), true),
         Verdict::Queued
     );
 }
@@ -486,11 +498,16 @@ fn a_host_that_goes_leaves_the_others_theirs() {
     };
     let (a, b, c) = (by(1, b"a"), by(1, b"b"), by(2, b"a"));
     for (at, o) in [&a, &b, &c].into_iter().enumerate() {
-        ask(&t, file(1), of(o.clone(), at as u64, 1, true), false);
-        ask(&t, file(2 + at as u64), of(o.clone(), 0, 1, true), false);
+        request_lock(&t, file(1), make_lock(o.clone(), at as u64, 1, true), false);
+        request_lock(
+            &t,
+            file(2 + at as u64),
+            make_lock(o.clone(), 0, 1, true),
+            false,
+        );
     }
     assert_eq!(
-        ask(&t, file(1), of(c.clone(), 0, 1, true), true),
+        request_lock(&t, file(1), make_lock(c.clone(), 0, 1, true), true),
         Verdict::Queued
     );
     assert_eq!(
@@ -501,7 +518,7 @@ fn a_host_that_goes_leaves_the_others_theirs() {
     let grants = sink.grants();
     assert_eq!(grants.len(), 1);
     assert_eq!(grants[0].owner, c);
-    assert!(!t.has(&a.client) && t.has(&b.client) && t.has(&c.client));
+    assert!(!t.has_client(&a.client) && t.has_client(&b.client) && t.has_client(&c.client));
     t.release_all(NFS);
     assert_eq!(t.totals(), NOTHING);
 }
@@ -525,10 +542,10 @@ fn threads_share_the_table() {
                     let (f, start, length) = (file(x % 3), x >> 8 & 15, x >> 16 & 7);
                     match x >> 24 & 3 {
                         0 => drop(t.unlock(f, &me, Range::new(start, length).unwrap())),
-                        1 => drop(t.cancel(f, &of(me.clone(), start, length, true))),
+                        1 => drop(t.cancel(f, &make_lock(me.clone(), start, length, true))),
                         _ => {
-                            let want = of(me.clone(), start, length, x >> 32 & 1 == 0);
-                            ask(t, f, want, x >> 33 & 1 == 0);
+                            let want = make_lock(me.clone(), start, length, x >> 32 & 1 == 0);
+                            request_lock(t, f, want, x >> 33 & 1 == 0);
                         }
                     }
                 }
@@ -549,12 +566,18 @@ pub(super) fn smb(n: u8, who: u128) -> Owner {
             service: ServiceId(2),
             ..client(n)
         },
-        who: Who::key(who),
+        who: OwnerId::key(who),
         shown: Arc::default(),
     }
 }
 
-pub(super) fn open(t: &Claims, file: FileId, owner: &Owner, access: Modes, deny: Modes) -> Opened {
+pub(super) fn open(
+    t: &Claims,
+    file: FileId,
+    owner: &Owner,
+    access: Modes,
+    deny: Modes,
+) -> OpenOutcome {
     t.open(
         file,
         &OpenRequest {
@@ -577,7 +600,7 @@ fn room_is_made_by_those_who_are_parked() {
         for f in 0..60 {
             assert_eq!(
                 open(&t, file(f), &owner, Modes::READ, Modes::NONE),
-                Opened::Granted
+                OpenOutcome::Granted
             );
         }
         t.park(&owner.client);
@@ -585,11 +608,11 @@ fn room_is_made_by_those_who_are_parked() {
     assert_eq!(sink.take(), []);
     // Others take what is left, and then what the first ones had that were parked longest.
     let mut others = 4;
-    while t.has(&smb(1, 1).client) {
+    while t.has_client(&smb(1, 1).client) {
         let fill = smb(others, 1);
         for f in 1000..1200 {
             let opened = open(&t, file(f), &fill, Modes::READ, Modes::NONE);
-            if opened == Opened::Full {
+            if opened == OpenOutcome::Full {
                 break;
             }
         }
@@ -610,9 +633,9 @@ fn room_is_made_by_those_who_are_parked() {
     assert_eq!(dropped.into_iter().next(), Some(client(1).address));
     // An address that has its part does not take others'.
     let greedy = smb(3, 2);
-    let before = t.has(&smb(3, 1).client);
+    let before = t.has_client(&smb(3, 1).client);
     let mut f = 5000;
-    while open(&t, file(f), &greedy, Modes::READ, Modes::NONE) == Opened::Granted {
+    while open(&t, file(f), &greedy, Modes::READ, Modes::NONE) == OpenOutcome::Granted {
         f += 1;
     }
     assert!(before && t.ledger.bytes(client(3).address) <= (1 << 20) / ledger::SHARE);
@@ -629,7 +652,7 @@ fn clients_that_were_parked_and_dropped_are_forgotten() {
         let mut owner = smb(1, 1);
         owner.client.name = Arc::from(format!("client {n}").as_bytes());
         let opened = open(&t, file(1), &owner, Modes::READ, Modes::WRITE);
-        assert_eq!(opened, Opened::Granted);
+        assert_eq!(opened, OpenOutcome::Granted);
         t.park(&owner.client);
         let passage = t.io(file(1), Actor::Stateless, true, Range::ALL);
         assert_eq!(passage, Passage::Free);
@@ -645,8 +668,9 @@ fn thousands_of_caches_and_of_operations_that_break_them_cost_a_pass() {
     let n = 20_000;
     for i in 0..n {
         let holder = smb((i % 16) as u8, i);
-        let (work, given) = steps(|| t.grant(file(1), &holder, Kind::Lease, Caching::READ_HANDLE));
-        assert_eq!(given, Caching::READ_HANDLE);
+        let (work, given) =
+            steps(|| t.grant(file(1), &holder, Kind::Lease, CacheRights::READ_HANDLE));
+        assert_eq!(given, CacheRights::READ_HANDLE);
         assert!(work < 100, "a lease beside {i}: {work}");
     }
     let (work, passage) = steps(|| t.io(file(1), Actor::Stateless, false, Range::ALL));
@@ -680,8 +704,8 @@ fn thousands_of_caches_and_of_operations_that_break_them_cost_a_pass() {
 fn who_waits_for_a_break_is_woken_by_its_answer() {
     use std::task::{Context, Wake};
     #[derive(Default)]
-    struct Woken(AtomicBool);
-    impl Wake for Woken {
+    struct WakeFlag(AtomicBool);
+    impl Wake for WakeFlag {
         fn wake(self: Arc<Self>) {
             self.0.store(true, Ordering::Relaxed);
         }
@@ -690,25 +714,25 @@ fn who_waits_for_a_break_is_woken_by_its_answer() {
     let sink = Notices::attached(&t);
     let holder = smb(1, 1);
     assert_eq!(
-        t.grant(file(1), &holder, Kind::Lease, Caching::ALL),
-        Caching::ALL
+        t.grant(file(1), &holder, Kind::Lease, CacheRights::ALL),
+        CacheRights::ALL
     );
     let opened = open(&t, file(1), &smb(2, 1), Modes::READ, Modes::NONE);
-    let Opened::Breaking(ticket) = opened else {
+    let OpenOutcome::Breaking(ticket) = opened else {
         panic!("{opened:?}")
     };
     let to = sink.take();
     assert!(matches!(
         to[..],
         [Notice::Break {
-            to: Caching::READ_HANDLE,
+            to: CacheRights::READ_HANDLE,
             answer: true,
             ..
         }]
     ));
-    let woken = Arc::new(Woken::default());
+    let woken = Arc::new(WakeFlag::default());
     let waker = Arc::clone(&woken).into();
-    let mut over = std::pin::pin!(ticket.over());
+    let mut over = std::pin::pin!(ticket.wait());
     let mut poll = || {
         over.as_mut()
             .poll(&mut Context::from_waker(&waker))
@@ -716,20 +740,20 @@ fn who_waits_for_a_break_is_woken_by_its_answer() {
     };
     assert!(!poll());
     assert!(
-        !t.acknowledge(file(1), &holder, Caching::ALL),
+        !t.acknowledge(file(1), &holder, CacheRights::ALL),
         "more than it may keep"
     );
     assert!(!poll() && !woken.0.load(Ordering::Relaxed));
-    assert!(t.acknowledge(file(1), &holder, Caching::READ_HANDLE));
+    assert!(t.acknowledge(file(1), &holder, CacheRights::READ_HANDLE));
     assert!(woken.0.load(Ordering::Relaxed) && poll());
     assert_eq!(
         open(&t, file(1), &smb(2, 1), Modes::READ, Modes::NONE),
-        Opened::Granted
+        OpenOutcome::Granted
     );
     // An owner that gives up its open while the other waits, too.
     assert_eq!(
-        t.grant(file(1), &holder, Kind::Lease, Caching::READ_HANDLE),
-        Caching::READ_HANDLE
+        t.grant(file(1), &holder, Kind::Lease, CacheRights::READ_HANDLE),
+        CacheRights::READ_HANDLE
     );
     let passage = t.io(file(1), Actor::Stateless, true, Range::ALL);
     let Passage::Breaking(ticket) = passage else {
@@ -746,10 +770,10 @@ fn a_snapshot_is_cached_without_being_remembered() {
         namespace: crate::Namespace::Snapshot(3),
         ..file(1)
     };
-    let kept = t.grant(f, &smb(1, 1), Kind::Lease, Caching::ALL);
-    assert_eq!(kept, Caching::READ_HANDLE);
+    let kept = t.grant(f, &smb(1, 1), Kind::Lease, CacheRights::ALL);
+    assert_eq!(kept, CacheRights::READ_HANDLE);
     assert_eq!(t.totals(), NOTHING);
-    assert!(t.acknowledge(f, &smb(1, 1), Caching::NONE));
+    assert!(t.acknowledge(f, &smb(1, 1), CacheRights::NONE));
 }
 
 #[test]
@@ -772,15 +796,15 @@ fn threads_share_opens_caches_and_parking() {
                     match x >> 40 & 15 {
                         0..=3 => drop(open(t, f, &me, modes(12), modes(16) & modes(28))),
                         4..=5 => drop(t.close(f, &me)),
-                        6..=7 => drop(t.grant(f, &me, Kind::Lease, Caching(modes(12).0))),
-                        8 => drop(t.acknowledge(f, &me, Caching::NONE)),
+                        6..=7 => drop(t.grant(f, &me, Kind::Lease, CacheRights(modes(12).0))),
+                        8 => drop(t.acknowledge(f, &me, CacheRights::NONE)),
                         9 => drop(t.io(f, Actor::Stateless, x >> 50 & 1 == 0, range)),
                         10 => t.park(&me.client),
                         11 => t.unpark(&me.client),
                         12 => drop(t.unlock_exact(f, &me, range)),
                         13 => t.release(&[me.client]),
                         _ => {
-                            let mut want = of(me.clone(), 0, 1, x >> 50 & 1 == 0);
+                            let mut want = make_lock(me.clone(), 0, 1, x >> 50 & 1 == 0);
                             (want.range, want.mandatory) = (range, true);
                             t.lock(f, &want, &me.who, x >> 51 & 1 == 0);
                         }
@@ -807,35 +831,38 @@ fn a_file_is_had_alone_when_no_other_client_uses_it() {
     assert_eq!(sole(), Passage::Free, "nobody has it");
     for owner in [&me, &mine] {
         let all = Modes::BOTH | Modes::DELETE;
-        assert_eq!(open(&t, f, owner, all, Modes::NONE), Opened::Granted);
+        assert_eq!(open(&t, f, owner, all, Modes::NONE), OpenOutcome::Granted);
     }
     assert_eq!(sole(), Passage::Free, "the same client");
     assert_eq!(
         open(&t, f, &other, Modes::NONE, Modes::NONE),
-        Opened::Granted
+        OpenOutcome::Granted
     );
     assert_eq!(sole(), Passage::Free, "attributes alone");
     assert_eq!(
         open(&t, f, &other, Modes::READ, Modes::NONE),
-        Opened::Granted
+        OpenOutcome::Granted
     );
     assert_eq!(sole(), Passage::Denied);
     t.park(&other.client);
     assert_eq!(sole(), Passage::Free);
-    assert!(!t.has(&other.client), "one without a connection goes");
+    assert!(
+        !t.has_client(&other.client),
+        "one without a connection goes"
+    );
     // A close that it has put off under its lease.
     let later = smb(3, 1);
     assert_eq!(
         open(&t, f, &later, Modes::READ, Modes::NONE),
-        Opened::Granted
+        OpenOutcome::Granted
     );
-    let kept = Caching::READ | Caching::HANDLE;
+    let kept = CacheRights::READ | CacheRights::HANDLE;
     assert_eq!(t.grant(f, &later, Kind::Lease, kept), kept);
     let Passage::Breaking(ticket) = sole() else {
         panic!("it is not asked")
     };
     t.close(f, &later);
-    t.acknowledge(f, &later, Caching::READ);
+    t.acknowledge(f, &later, CacheRights::READ);
     assert!(ticket.is_over());
     assert_eq!(sole(), Passage::Free);
 }

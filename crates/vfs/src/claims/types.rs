@@ -2,7 +2,7 @@
 
 use super::rules::{Event, Kind};
 use crate::handle::FileId;
-use crate::signal::{Settled, Signal};
+use crate::signal::{Signal, SignalFuture};
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::ops::{BitAnd, BitOr, Not};
@@ -33,19 +33,19 @@ pub struct Client {
 
 /// Process, open file, open owner or lease key of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Who {
+pub enum OwnerId {
     /// The process with this number.
     Process(u32),
-    /// An open owner, file id or lease key ([`Who::key`]).
+    /// An open owner, file id or lease key ([`OwnerId::key`]).
     Key(u64, u64),
     /// Bytes by which the client distinguishes it.
     Opaque(Arc<[u8]>),
 }
 
-impl Who {
+impl OwnerId {
     /// Returns an open owner, file id or lease key.
-    pub const fn key(number: u128) -> Who {
-        Who::Key((number >> 64) as u64, number as u64)
+    pub const fn key(number: u128) -> OwnerId {
+        OwnerId::Key((number >> 64) as u64, number as u64)
     }
 }
 
@@ -55,7 +55,7 @@ pub struct Owner {
     /// The client on whose behalf the owner acts.
     pub client: Client,
     /// The client's process or open.
-    pub who: Who,
+    pub who: OwnerId,
     /// Bytes by which the protocol shows others the owner; they take no part in equality.
     pub shown: Arc<[u8]>,
 }
@@ -64,16 +64,16 @@ impl Owner {
     /// Returns the number of the process; 0 for what has none.
     pub fn process(&self) -> u32 {
         match self.who {
-            Who::Process(number) => number,
-            Who::Opaque(_) | Who::Key(..) => 0,
+            OwnerId::Process(number) => number,
+            OwnerId::Opaque(_) | OwnerId::Key(..) => 0,
         }
     }
 
     /// Returns the bytes on the heap that only this owner has.
     pub(super) fn extra(&self) -> usize {
         let bytes = match &self.who {
-            Who::Process(_) | Who::Key(..) => 0,
-            Who::Opaque(bytes) => bytes.len(),
+            OwnerId::Process(_) | OwnerId::Key(..) => 0,
+            OwnerId::Opaque(bytes) => bytes.len(),
         };
         bytes + self.shown.len()
     }
@@ -268,22 +268,22 @@ flags!(Modes);
 
 /// Caching that a holder is granted: R of reads, W of writes, H of opens and closes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Caching(pub(super) u8);
+pub struct CacheRights(pub(super) u8);
 
-impl Caching {
+impl CacheRights {
     /// Read caching: data that was read is good until a break.
-    pub const READ: Caching = Caching(1);
+    pub const READ: CacheRights = CacheRights(1);
     /// Write caching: data that was written need not be sent before a break.
-    pub const WRITE: Caching = Caching(2);
+    pub const WRITE: CacheRights = CacheRights(2);
     /// A close need not be sent before a break.
-    pub const HANDLE: Caching = Caching(4);
+    pub const HANDLE: CacheRights = CacheRights(4);
     /// An NFSv4 read delegation; a directory's lease or delegation.
-    pub const READ_HANDLE: Caching = Caching(5);
+    pub const READ_HANDLE: CacheRights = CacheRights(5);
     /// All: an NFSv4 write delegation.
-    pub const ALL: Caching = Caching(7);
+    pub const ALL: CacheRights = CacheRights(7);
 }
 
-flags!(Caching);
+flags!(CacheRights);
 
 /// Open that is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -292,7 +292,7 @@ pub struct OpenRequest<'a> {
     /// (upgrade, downgrade).
     pub owner: &'a Owner,
     /// The grant of the same client under this key, which the open does not break.
-    pub key: &'a Who,
+    pub key: &'a OwnerId,
     /// The modes that it uses.
     pub access: Modes,
     /// The modes that it denies to others.
@@ -306,7 +306,7 @@ pub struct OpenRequest<'a> {
 
 /// Outcome of an open.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Opened {
+pub enum OpenOutcome {
     /// The owner has the open now.
     Granted,
     /// Another's open excludes it.
@@ -335,7 +335,7 @@ pub struct Removal {
 
 /// Outcome of a mark for deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Marked {
+pub enum MarkOutcome {
     /// The mark is set.
     Yes,
     /// The owner has no open that uses deletion.
@@ -392,14 +392,14 @@ pub enum Actor<'a> {
         /// The owner of the open.
         owner: &'a Owner,
         /// The key of its grant.
-        key: &'a Who,
+        key: &'a OwnerId,
     },
     /// The holder of an open under SMB's rules: everybody's ranges bind it.
     Mandatory {
         /// The owner of the open.
         owner: &'a Owner,
         /// The key of its lease.
-        key: &'a Who,
+        key: &'a OwnerId,
         /// The holder of the client's lease on the directory, which its own changes of entries do
         /// not break (ParentLeaseKey).
         parent: Option<&'a Owner>,
@@ -408,7 +408,7 @@ pub enum Actor<'a> {
 
 impl<'a> Actor<'a> {
     /// Returns the owner and the key, if it has any.
-    pub(super) fn holder(self) -> Option<(&'a Owner, &'a Who)> {
+    pub(super) fn holder(self) -> Option<(&'a Owner, &'a OwnerId)> {
         match self {
             Actor::Stateless => None,
             Actor::Client { owner } => Some((owner, &owner.who)),
@@ -419,7 +419,7 @@ impl<'a> Actor<'a> {
     }
 
     /// Returns the owner and the key of the grant that an event does not break.
-    pub(super) fn holder_for(self, event: Event) -> Option<(&'a Owner, &'a Who)> {
+    pub(super) fn holder_for(self, event: Event) -> Option<(&'a Owner, &'a OwnerId)> {
         match (self, event) {
             (
                 Actor::Mandatory {
@@ -472,7 +472,7 @@ impl Ticket {
     }
 
     /// Resolves when it is over.
-    pub fn over(self) -> Settled<()> {
+    pub fn wait(self) -> SignalFuture<()> {
         self.0.settled()
     }
 }
@@ -539,7 +539,7 @@ pub enum Notice {
         /// Kind of the grant.
         kind: Kind,
         /// Caching that it may keep.
-        to: Caching,
+        to: CacheRights,
         /// True if it must answer ([`super::Claims::acknowledge`]).
         answer: bool,
     },

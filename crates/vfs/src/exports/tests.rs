@@ -16,7 +16,7 @@ fn rule(clients: &str) -> Rule {
     }
 }
 
-fn at(text: &str) -> IpAddr {
+fn parse_address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
@@ -110,7 +110,8 @@ fn the_first_rule_that_counts_decides() {
         ],
     );
     let names = Names::default();
-    let read_only = |client, protocol| match export.verdict(at(client), protocol, &names) {
+    let read_only = |client, protocol| match export.verdict(parse_address(client), protocol, &names)
+    {
         Verdict::Rule(rule) => Some(rule.writers == Flavours::NONE),
         Verdict::Denied => None,
         Verdict::Unknown(_) => panic!("no names are asked for"),
@@ -128,18 +129,18 @@ struct Zone;
 impl Resolver for Zone {
     fn addresses(&self, name: &str) -> Result<Vec<IpAddr>, Unavailable> {
         match name {
-            "admin.example.com" => Ok(vec![at("10.0.0.1")]),
-            "bad.example.com" => Ok(vec![at("10.0.0.66")]),
+            "admin.example.com" => Ok(vec![parse_address("10.0.0.1")]),
+            "bad.example.com" => Ok(vec![parse_address("10.0.0.66")]),
             "lost" => Err(Unavailable),
             _ => Ok(Vec::new()),
         }
     }
     fn name(&self, address: IpAddr) -> Result<Option<String>, Unavailable> {
         Ok(match address {
-            a if a == at("10.0.0.1") => Some("admin.example.com".into()),
+            a if a == parse_address("10.0.0.1") => Some("admin.example.com".into()),
             // It would like to be.
-            a if a == at("10.0.0.2") => Some("admin.example.com".into()),
-            a if a == at("10.0.0.66") => Some("bad.example.com".into()),
+            a if a == parse_address("10.0.0.2") => Some("admin.example.com".into()),
+            a if a == parse_address("10.0.0.66") => Some("bad.example.com".into()),
             _ => None,
         })
     }
@@ -151,7 +152,7 @@ fn what_is_not_known_admits_nobody() {
     let names = Names::default();
     let ask = |rules: &[Rule], client: &str| {
         let export = Export::new("/a", Arc::clone(&volumes[0]), rules.to_vec());
-        match export.verdict(at(client), Protocol::Nfsv3, &names) {
+        match export.verdict(parse_address(client), Protocol::Nfsv3, &names) {
             Verdict::Rule(_) => 'y',
             Verdict::Denied => 'n',
             Verdict::Unknown(_) => '?',
@@ -276,13 +277,13 @@ fn a_connection_remembers_and_forgets_in_time() {
     let names = Names::default();
     let admitted = Admissions::default();
     let session = Session {
-        origin: at("10.0.0.1"),
+        origin: parse_address("10.0.0.1"),
         protocol: Protocol::Nfsv3,
         flavour: Flavour::None,
         transport: Transport::Clear,
         identity: None,
         access: (),
-        client: at("10.0.0.1").into(),
+        client: parse_address("10.0.0.1").into(),
         admitted: &admitted,
     };
     let table = |rules: Vec<Rule>| {
@@ -310,10 +311,10 @@ fn a_connection_remembers_and_forgets_in_time() {
     names.serve_pending(&Zone);
     assert_eq!(ask(&named), Some(true));
 
-    struct Moved;
-    impl Resolver for Moved {
+    struct MovedZone;
+    impl Resolver for MovedZone {
         fn addresses(&self, _: &str) -> Result<Vec<IpAddr>, Unavailable> {
-            Ok(vec![at("10.0.0.3")])
+            Ok(vec![parse_address("10.0.0.3")])
         }
         fn name(&self, _: IpAddr) -> Result<Option<String>, Unavailable> {
             Ok(None)
@@ -322,7 +323,7 @@ fn a_connection_remembers_and_forgets_in_time() {
     for _ in 0..100 {
         names.tick();
         let _ = ask(&named);
-        names.serve_pending(&Moved);
+        names.serve_pending(&MovedZone);
     }
     assert_eq!(ask(&named), Some(false));
 }

@@ -82,7 +82,7 @@ impl Kinds {
         Kinds::RANGES.or(caches)
     }
 
-    pub(super) fn has(self, kind: usize) -> bool {
+    pub(super) fn contains(self, kind: usize) -> bool {
         self.0 >> kind & 1 != 0
     }
 }
@@ -90,26 +90,26 @@ impl Kinds {
 /// Kinds of claims that a client may have had, each with the volumes in which it may have had
 /// them: a set by hash (the volume's id modulo 64).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bound(pub(super) [u64; Kinds::COUNT]);
+pub struct PossibleClaims(pub(super) [u64; Kinds::COUNT]);
 
-impl Bound {
+impl PossibleClaims {
     /// Nothing in any volume.
-    pub const NOWHERE: Bound = Bound([0; Kinds::COUNT]);
+    pub const NOWHERE: PossibleClaims = PossibleClaims([0; Kinds::COUNT]);
     /// Anything in any volume.
-    pub const ANYWHERE: Bound = Bound([u64::MAX; Kinds::COUNT]);
+    pub const ANYWHERE: PossibleClaims = PossibleClaims([u64::MAX; Kinds::COUNT]);
 
     /// Returns these kinds in a volume.
-    pub fn of(kinds: Kinds, volume: VolumeId) -> Bound {
-        Bound::in_bits(kinds, 1 << (volume.0 % 64))
+    pub fn in_volume(kinds: Kinds, volume: VolumeId) -> PossibleClaims {
+        PossibleClaims::in_bits(kinds, 1 << (volume.0 % 64))
     }
 
     /// Returns these kinds in any volume.
-    pub fn anywhere(kinds: Kinds) -> Bound {
-        Bound::in_bits(kinds, u64::MAX)
+    pub fn anywhere(kinds: Kinds) -> PossibleClaims {
+        PossibleClaims::in_bits(kinds, u64::MAX)
     }
 
-    fn in_bits(kinds: Kinds, bits: u64) -> Bound {
-        Bound(std::array::from_fn(|kind| match kinds.has(kind) {
+    fn in_bits(kinds: Kinds, bits: u64) -> PossibleClaims {
+        PossibleClaims(std::array::from_fn(|kind| match kinds.contains(kind) {
             true => bits,
             false => 0,
         }))
@@ -117,8 +117,8 @@ impl Bound {
 
     /// Both.
     #[must_use]
-    pub fn or(self, other: Bound) -> Bound {
-        Bound(std::array::from_fn(|kind| self.0[kind] | other.0[kind]))
+    pub fn or(self, other: PossibleClaims) -> PossibleClaims {
+        PossibleClaims(std::array::from_fn(|kind| self.0[kind] | other.0[kind]))
     }
 
     /// Returns the kinds that there may be in a volume.
@@ -134,9 +134,9 @@ impl Bound {
     }
 
     /// Returns the sets that a record has. A kind that it does not have may be anywhere.
-    pub fn from_words(words: impl IntoIterator<Item = u64>) -> Bound {
+    pub fn from_words(words: impl IntoIterator<Item = u64>) -> PossibleClaims {
         let mut words = words.into_iter();
-        Bound(std::array::from_fn(|_| words.next().unwrap_or(u64::MAX)))
+        PossibleClaims(std::array::from_fn(|_| words.next().unwrap_or(u64::MAX)))
     }
 }
 
@@ -189,13 +189,13 @@ impl From<FileId> for FileKey {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Had {
     /// Claims in any file of volumes.
-    pub whole: Bound,
+    pub whole: PossibleClaims,
     /// Claims in single files.
     pub files: BTreeMap<FileKey, Kinds>,
 }
 
-impl From<Bound> for Had {
-    fn from(whole: Bound) -> Had {
+impl From<PossibleClaims> for Had {
+    fn from(whole: PossibleClaims) -> Had {
         let files = BTreeMap::new();
         Had { whole, files }
     }
@@ -210,7 +210,7 @@ impl Had {
 
     /// Returns true if there is nothing.
     pub fn is_empty(&self) -> bool {
-        self.whole == Bound::NOWHERE && self.files.is_empty()
+        self.whole == PossibleClaims::NOWHERE && self.files.is_empty()
     }
 
     /// Adds claims in a file: by name if there are fewer than `most` files yet, and otherwise
@@ -222,7 +222,11 @@ impl Had {
             Some(listed) => *listed = listed.or(missing),
             None if missing == Kinds::NONE => {}
             None if listed < most => drop(self.files.insert(file, missing)),
-            None => self.whole = self.whole.or(Bound::of(missing, file.volume)),
+            None => {
+                self.whole = self
+                    .whole
+                    .or(PossibleClaims::in_volume(missing, file.volume))
+            }
         }
     }
 
@@ -254,8 +258,8 @@ impl Had {
                 had = with;
             } else {
                 let of_kind = claims.clone().filter(|(_, kinds)| kinds.meets(kind));
-                let bound = of_kind.map(|(file, _)| Bound::of(kind, file.volume));
-                had.whole = bound.fold(had.whole, Bound::or);
+                let bound = of_kind.map(|(file, _)| PossibleClaims::in_volume(kind, file.volume));
+                had.whole = bound.fold(had.whole, PossibleClaims::or);
             }
         }
         had
@@ -277,9 +281,12 @@ mod tests {
         had.add(Kinds::OPENS, file(1, 1), 2);
         had.add(Kinds::WRITES, file(1, 2), 2);
         had.add(Kinds::RANGES, file(1, 1), 2);
-        assert_eq!(had.whole, Bound::NOWHERE);
+        assert_eq!(had.whole, PossibleClaims::NOWHERE);
         had.add(Kinds::OPENS, file(2, 3), 2);
-        assert_eq!(had.whole, Bound::of(Kinds::OPENS, VolumeId(2)));
+        assert_eq!(
+            had.whole,
+            PossibleClaims::in_volume(Kinds::OPENS, VolumeId(2))
+        );
         assert_eq!(had.kinds(file(1, 1)), Kinds::OPENS.or(Kinds::RANGES));
         assert_eq!(had.kinds(file(1, 2)), Kinds::WRITES);
         assert_eq!(had.kinds(file(1, 3)), Kinds::NONE);
@@ -291,14 +298,17 @@ mod tests {
         let opens = (0..100).map(|ino| (file(1, ino), Kinds::OPENS));
         let delegations = (0..3).map(|ino| (file(1, ino), Kinds::READ_DELEGATION));
         let had = Had::collect(opens.clone().chain(delegations), 10);
-        assert_eq!(had.whole, Bound::of(Kinds::OPENS, VolumeId(1)));
+        assert_eq!(
+            had.whole,
+            PossibleClaims::in_volume(Kinds::OPENS, VolumeId(1))
+        );
         assert_eq!(had.files.len(), 3);
         for ino in 0..100 {
             let write = Kinds::WRITES.when(ino < 3);
             assert_eq!(had.kinds(file(1, ino)), Kinds::OPENS.or(write), "{ino}");
         }
         let all = Had::collect(opens, 100);
-        assert_eq!((all.whole, all.files.len()), (Bound::NOWHERE, 100));
+        assert_eq!((all.whole, all.files.len()), (PossibleClaims::NOWHERE, 100));
     }
 
     #[test]
@@ -316,13 +326,13 @@ mod tests {
 
     #[test]
     fn a_record_may_be_of_any_claim_of_a_kind_that_it_does_not_have() {
-        let bound = Bound::of(Kinds::RANGES, VolumeId(1));
-        assert_eq!(Bound::from_words(bound.words()), bound);
-        assert_eq!(Bound::from_words([]), Bound::ANYWHERE);
-        let shorter = Bound::from_words([0, 0]);
+        let bound = PossibleClaims::in_volume(Kinds::RANGES, VolumeId(1));
+        assert_eq!(PossibleClaims::from_words(bound.words()), bound);
+        assert_eq!(PossibleClaims::from_words([]), PossibleClaims::ANYWHERE);
+        let shorter = PossibleClaims::from_words([0, 0]);
         let kept = Kinds::RANGES.or(Kinds::OPENS).or(Kinds::SHARES);
-        assert_eq!(shorter, Bound::anywhere(kept));
+        assert_eq!(shorter, PossibleClaims::anywhere(kept));
         let longer = bound.words().into_iter().chain([7]);
-        assert_eq!(Bound::from_words(longer), bound);
+        assert_eq!(PossibleClaims::from_words(longer), bound);
     }
 }

@@ -12,24 +12,24 @@
 //! - A record says what kinds of claims the client may have, in which files and, of a client that
 //!   has claims in more files than are listed, in which volumes ([`Had`]).
 //!   During the period, what could conflict with one of a client that has not finished is refused
-//!   ([`Refused::Grace`]) or waits; everything else goes on (RFC 8881 §8.4.2.1). Claims of before
-//!   are granted to expected clients, of the kinds that are recorded. Afterwards nothing can be
-//!   claimed again ([`Refused::NoGrace`]): others may have had it meanwhile.
+//!   ([`GraceRefusal::Grace`]) or waits; everything else goes on (RFC 8881 §8.4.2.1). Claims of
+//!   before are granted to expected clients, of the kinds that are recorded. Afterwards nothing can
+//!   be claimed again ([`GraceRefusal::NoGrace`]): others may have had it meanwhile.
 //! - The period ends after [`GRACE`], or as soon as every expected client has reported that it has
 //!   finished ([`Grace::finished`]; NFSv4's RECLAIM_COMPLETE, RFC 8881 §18.51). A host of NLM
 //!   cannot report that, so with one of them expected the period runs to its end.
 //! - A client that lost claims to a conflict is removed from the records at that moment: after a
 //!   restart its reclaims would overrule the client that has them now (RFC 8881 §8.4.3).
 //!
-//! - When it is over ([`Grace::settle`]), and not before, the engine may delete files that were
-//!   open without a name ([`Records::end_grace`]).
+//! - When it is over ([`Grace::end_if_over`]), and not before, the engine may delete files that
+//!   were open without a name ([`Records::end_grace`]).
 //!
 //! One period holds for all protocols, since their claims conflict with each other.
 
 mod had;
 mod records;
 
-pub use had::{Bound, FILE_BYTES, FileKey, Had, Kinds, files_of, put_files};
+pub use had::{FILE_BYTES, FileKey, Had, Kinds, PossibleClaims, files_of, put_files};
 pub use records::{RecordId, Records};
 
 use crate::claims::{ServiceId, Ticket};
@@ -60,7 +60,7 @@ pub struct Claimant {
 
 /// Refusal of a claim for a reason of the grace period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum GraceRefusal {
     /// New claims are not granted yet.
     Grace,
     /// Old claims can no longer be reclaimed.
@@ -69,7 +69,7 @@ pub enum Refused {
     NotExpected,
 }
 
-struct Expected {
+struct ExpectedClient {
     had: Had,
     finished: bool,
 }
@@ -79,7 +79,7 @@ type Counts = [[usize; 64]; Kinds::COUNT];
 
 struct State {
     /// Clients that had claims.
-    expected: HashMap<Claimant, Expected>,
+    expected: HashMap<Claimant, ExpectedClient>,
     /// Number of expected clients that have not finished.
     unfinished: usize,
     /// Clients that may have had something anywhere in volumes.
@@ -103,7 +103,7 @@ impl Default for State {
 }
 
 /// Adds a set to counts, or takes it away.
-fn tally(counts: &mut Counts, bound: Bound, away: bool) {
+fn tally(counts: &mut Counts, bound: PossibleClaims, away: bool) {
     for (counts, bits) in counts.iter_mut().zip(bound.0) {
         let set = counts.iter_mut().enumerate();
         for (_, count) in set.filter(|(bit, _)| bits >> bit & 1 != 0) {
@@ -116,8 +116,8 @@ fn tally(counts: &mut Counts, bound: Bound, away: bool) {
 }
 
 /// Returns the volumes in which there is something of each kind.
-fn bits_of(counts: &Counts) -> Bound {
-    Bound(counts.map(|counts| {
+fn bits_of(counts: &Counts) -> PossibleClaims {
+    PossibleClaims(counts.map(|counts| {
         let bits = counts.iter().enumerate();
         bits.fold(0, |all, (bit, count)| all | u64::from(*count > 0) << bit)
     }))
@@ -131,7 +131,11 @@ impl State {
         }
         tally(&mut self.whole, had.whole, finished);
         for (file, kinds) in &had.files {
-            tally(&mut self.listed, Bound::of(*kinds, file.volume), finished);
+            tally(
+                &mut self.listed,
+                PossibleClaims::in_volume(*kinds, file.volume),
+                finished,
+            );
         }
     }
 }
@@ -141,14 +145,14 @@ impl State {
 struct Words([AtomicU64; Kinds::COUNT]);
 
 impl Words {
-    fn store(&self, bound: Bound) {
+    fn store(&self, bound: PossibleClaims) {
         let words = self.0.iter().zip(bound.0);
         words.for_each(|(word, bits)| word.store(bits, Ordering::Relaxed));
     }
 
     fn have(&self, kinds: Kinds, volume: VolumeId) -> bool {
         let all = self.0.iter().enumerate();
-        let mut words = all.filter(|(kind, _)| kinds.has(*kind));
+        let mut words = all.filter(|(kind, _)| kinds.contains(*kind));
         words.any(|(_, word)| word.load(Ordering::Relaxed) >> (volume.0 % 64) & 1 != 0)
     }
 }
@@ -178,7 +182,7 @@ impl Grace {
         now: Duration,
         period: Duration,
     ) {
-        let anything = |claimant| (claimant, Bound::ANYWHERE.into());
+        let anything = |claimant| (claimant, PossibleClaims::ANYWHERE.into());
         self.begin_bound(expected.into_iter().map(anything), now, period);
     }
 
@@ -201,7 +205,9 @@ impl Grace {
             }
             self.count(&mut state, &had, false);
             let finished = false;
-            state.expected.insert(claimant, Expected { had, finished });
+            state
+                .expected
+                .insert(claimant, ExpectedClient { had, finished });
         }
         self.bind(&mut state);
         if state.unfinished > 0 {
@@ -218,7 +224,7 @@ impl Grace {
     }
 
     /// Returns true if a claim of these kinds may be made again in some file of a volume: a relaxed
-    /// load for each. Ends with the first [`Grace::settle`] after the period, within a second.
+    /// load for each. Ends with the first [`Grace::end_if_over`] after the period, within a second.
     pub fn binds_in(&self, kinds: Kinds, volume: VolumeId) -> bool {
         self.any.have(kinds, volume)
     }
@@ -233,7 +239,7 @@ impl Grace {
             let files = self.files.read();
             let counts = files.get(&file.into()).into_iter().flatten().enumerate();
             let mut had = counts.filter(|(_, count)| **count > 0);
-            had.any(|(kind, _)| kinds.has(kind))
+            had.any(|(kind, _)| kinds.contains(kind))
         }
     }
 
@@ -251,7 +257,7 @@ impl Grace {
         for (file, kinds) in &had.files {
             let counts = files.entry(*file).or_default();
             let counts = counts.iter_mut().enumerate();
-            for (_, count) in counts.filter(|(kind, _)| kinds.has(*kind)) {
+            for (_, count) in counts.filter(|(kind, _)| kinds.contains(*kind)) {
                 match finished {
                     true => *count -= 1,
                     false => *count += 1,
@@ -272,9 +278,14 @@ impl Grace {
     ///
     /// # Errors
     /// `Grace` while a client may claim something of them again (RFC 8881 §8.4.2.1).
-    pub fn admit_new(&self, conflicts: Kinds, file: FileId, now: Duration) -> Result<(), Refused> {
+    pub fn admit_new(
+        &self,
+        conflicts: Kinds,
+        file: FileId,
+        now: Duration,
+    ) -> Result<(), GraceRefusal> {
         match self.binds(conflicts, file) && self.runs(now) {
-            true => Err(Refused::Grace),
+            true => Err(GraceRefusal::Grace),
             false => Ok(()),
         }
     }
@@ -290,15 +301,15 @@ impl Grace {
         kinds: Kinds,
         file: FileId,
         now: Duration,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), GraceRefusal> {
         if !self.runs(now) {
-            return Err(Refused::NoGrace);
+            return Err(GraceRefusal::NoGrace);
         }
         let state = self.state.lock();
         let expected = state.expected.get(claimant).filter(|e| !e.finished);
         let missing = expected.map(|e| kinds.without(e.had.kinds(file.into())));
         let known = missing == Some(Kinds::NONE);
-        known.then_some(()).ok_or(Refused::NotExpected)
+        known.then_some(()).ok_or(GraceRefusal::NotExpected)
     }
 
     /// Notes that a client has claimed all that it had. If it was the last one, the period is over.
@@ -320,7 +331,7 @@ impl Grace {
     }
 
     /// Forgets the expected clients once the period is over; returns whether it is.
-    pub fn settle(&self, now: Duration) -> bool {
+    pub fn end_if_over(&self, now: Duration) -> bool {
         if self.runs(now) {
             return false;
         }
@@ -363,11 +374,11 @@ mod tests {
         }
     }
 
-    fn again(g: &Grace, claimant: Claimant, now: Duration) -> Result<(), Refused> {
+    fn again(g: &Grace, claimant: Claimant, now: Duration) -> Result<(), GraceRefusal> {
         g.admit_again(&claimant, Kinds::OPENS, FILE, now)
     }
 
-    fn new(g: &Grace, now: Duration) -> Result<(), Refused> {
+    fn new(g: &Grace, now: Duration) -> Result<(), GraceRefusal> {
         g.admit_new(Kinds::ALL, FILE, now)
     }
 
@@ -377,7 +388,7 @@ mod tests {
         g.begin([], START, GRACE);
         assert!(!g.runs(START));
         assert_eq!(new(&g, START), Ok(()));
-        assert_eq!(again(&g, claimant(1), START), Err(Refused::NoGrace));
+        assert_eq!(again(&g, claimant(1), START), Err(GraceRefusal::NoGrace));
     }
 
     #[test]
@@ -387,14 +398,14 @@ mod tests {
         let last = START + GRACE - Duration::from_nanos(1);
         for now in [START, last] {
             assert_eq!(again(&g, claimant(1), now), Ok(()));
-            assert_eq!(new(&g, now), Err(Refused::Grace));
-            assert_eq!(again(&g, claimant(2), now), Err(Refused::NotExpected));
-            assert!(!g.settle(now));
+            assert_eq!(new(&g, now), Err(GraceRefusal::Grace));
+            assert_eq!(again(&g, claimant(2), now), Err(GraceRefusal::NotExpected));
+            assert!(!g.end_if_over(now));
         }
         let over = START + GRACE;
-        assert_eq!(again(&g, claimant(1), over), Err(Refused::NoGrace));
+        assert_eq!(again(&g, claimant(1), over), Err(GraceRefusal::NoGrace));
         assert_eq!(new(&g, over), Ok(()));
-        assert!(g.settle(over));
+        assert!(g.end_if_over(over));
     }
 
     #[test]
@@ -407,13 +418,16 @@ mod tests {
         g.finished(&claimant(1));
         g.finished(&claimant(2));
         assert!(g.runs(START));
-        assert_eq!(again(&g, claimant(1), START), Err(Refused::NotExpected));
+        assert_eq!(
+            again(&g, claimant(1), START),
+            Err(GraceRefusal::NotExpected)
+        );
         assert_eq!(again(&g, claimant(3), START), Ok(()));
         g.finished(&claimant(3));
         assert!(!g.runs(START));
         assert_eq!(new(&g, START), Ok(()));
         // A service that begins anew afterwards (a simulated crash) has a period of its own.
-        assert!(g.settle(START));
+        assert!(g.end_if_over(START));
         g.begin([claimant(1)], START, GRACE);
         assert!(g.runs(START) && again(&g, claimant(1), START).is_ok());
     }
@@ -423,14 +437,14 @@ mod tests {
         let g = Grace::default();
         let (one, two) = (file(1, 1), file(2, 1));
         let bound = |g: &Grace| [one, two].map(|file| g.binds(Kinds::ALL, file));
-        let anything = |file: FileId| Bound::of(Kinds::ALL, file.volume);
-        let nothing = (claimant(1), Bound::NOWHERE.into());
+        let anything = |file: FileId| PossibleClaims::in_volume(Kinds::ALL, file.volume);
+        let nothing = (claimant(1), PossibleClaims::NOWHERE.into());
         g.begin_bound([nothing], START, GRACE);
         assert_eq!(bound(&g), [false; 2]);
         let three = [
             (claimant(2), anything(one).into()),
             (claimant(3), anything(one).or(anything(two)).into()),
-            (claimant(4), Bound::NOWHERE.into()),
+            (claimant(4), PossibleClaims::NOWHERE.into()),
         ];
         g.begin_bound(three, START, GRACE);
         assert_eq!(bound(&g), [true; 2]);
@@ -442,11 +456,11 @@ mod tests {
         // A client of which nothing is known, and which is expected twice.
         g.begin([claimant(5)], START, GRACE);
         g.begin([claimant(5)], START, GRACE);
-        assert!(!g.settle(START) && bound(&g) == [true; 2]);
+        assert!(!g.end_if_over(START) && bound(&g) == [true; 2]);
         g.finished(&claimant(5));
         assert_eq!(bound(&g), [false; 2]);
         g.begin([claimant(5)], START, GRACE);
-        assert!(g.settle(START + GRACE) && bound(&g) == [false; 2]);
+        assert!(g.end_if_over(START + GRACE) && bound(&g) == [false; 2]);
     }
 
     #[test]
@@ -472,8 +486,14 @@ mod tests {
         assert_eq!(g.admit_new(Kinds::WRITES, files[1], START), Ok(()));
         let again = |n, kinds, file| g.admit_again(&claimant(n), kinds, file, START);
         assert_eq!(again(1, Kinds::WRITES, files[0]), Ok(()));
-        assert_eq!(again(2, Kinds::WRITES, files[0]), Err(Refused::NotExpected));
-        assert_eq!(again(1, Kinds::WRITES, files[1]), Err(Refused::NotExpected));
+        assert_eq!(
+            again(2, Kinds::WRITES, files[0]),
+            Err(GraceRefusal::NotExpected)
+        );
+        assert_eq!(
+            again(1, Kinds::WRITES, files[1]),
+            Err(GraceRefusal::NotExpected)
+        );
         let waits = g.ticket(Kinds::RANGES, files[0]).unwrap();
         g.finished(&claimant(1));
         assert!(waits.is_over(), "it asks again");
@@ -489,22 +509,26 @@ mod tests {
         let (here, there) = (file(1, 1), file(2, 1));
         let each = Kinds::EACH;
         for had in each {
-            let bound = Bound::of(had, here.volume).into();
+            let bound = PossibleClaims::in_volume(had, here.volume).into();
             g.begin_bound([(claimant(1), bound)], START, GRACE);
             for kind in each {
                 let same = kind == had;
-                let refused = if same { Err(Refused::Grace) } else { Ok(()) };
+                let refused = if same {
+                    Err(GraceRefusal::Grace)
+                } else {
+                    Ok(())
+                };
                 assert_eq!(g.admit_new(kind, here, START), refused, "{had:?} {kind:?}");
                 assert_eq!(g.admit_new(kind, there, START), Ok(()));
                 assert_eq!(g.ticket(kind, here).is_some(), same);
                 let again = |file| g.admit_again(&claimant(1), kind, file, START);
                 assert_eq!(again(here).is_ok(), same, "{had:?} {kind:?}");
-                assert_eq!(again(there), Err(Refused::NotExpected));
+                assert_eq!(again(there), Err(GraceRefusal::NotExpected));
                 let both = g.admit_again(&claimant(1), kind.or(had), here, START);
                 assert_eq!(both.is_ok(), same, "{had:?} {kind:?}");
             }
             g.finished(&claimant(1));
-            assert!(g.settle(START) && !g.binds(Kinds::ALL, here));
+            assert!(g.end_if_over(START) && !g.binds(Kinds::ALL, here));
         }
     }
 }

@@ -53,9 +53,9 @@ pub struct Records {
 
 impl Records {
     /// Returns the records in the aggregate of `engine`.
-    pub fn of(engine: &Engine) -> Arc<Records> {
+    pub fn from_engine(engine: &Engine) -> Arc<Records> {
         let kept = engine.client_records();
-        let numbers = kept.all().into_iter();
+        let numbers = kept.list_records().into_iter();
         let used = numbers.map(|(number, _)| number & ((1 << SERVICE) - 1));
         let next = used.max().map_or(1, |highest| highest + 1);
         Arc::new(Records {
@@ -66,8 +66,8 @@ impl Records {
     }
 
     /// Returns a service's records, in the order in which they were first made.
-    pub fn all(&self, service: ServiceId) -> Vec<(RecordId, Box<[u8]>)> {
-        let all = self.kept.all().into_iter();
+    pub fn list_records(&self, service: ServiceId) -> Vec<(RecordId, Box<[u8]>)> {
+        let all = self.kept.list_records().into_iter();
         all.map(|(number, record)| (RecordId(number), record))
             .filter(|(id, _)| id.service() == u64::from(service.0))
             .collect()

@@ -40,7 +40,7 @@ impl Resolver for Zone {
     }
 }
 
-fn at(text: &str) -> IpAddr {
+fn parse_address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
@@ -53,13 +53,18 @@ fn a_host_is_its_addresses_once_they_are_known() {
     let (names, zone) = (Names::default(), Zone::default());
     zone.host("a", &["10.0.0.1", "::ffff:10.0.0.2"]);
     let a = Arc::from("a");
-    assert!(names.is_host(&a, at("10.0.0.1")).unwrap_err().coming);
+    assert!(
+        names
+            .is_host(&a, parse_address("10.0.0.1"))
+            .unwrap_err()
+            .coming
+    );
     let before = names.generation();
     names.serve_pending(&zone);
     assert_ne!(names.generation(), before);
-    assert_eq!(names.is_host(&a, at("10.0.0.1")), Ok(true));
-    assert_eq!(names.is_host(&a, at("10.0.0.2")), Ok(true));
-    assert_eq!(names.is_host(&a, at("10.0.0.3")), Ok(false));
+    assert_eq!(names.is_host(&a, parse_address("10.0.0.1")), Ok(true));
+    assert_eq!(names.is_host(&a, parse_address("10.0.0.2")), Ok(true));
+    assert_eq!(names.is_host(&a, parse_address("10.0.0.3")), Ok(false));
     assert_eq!(zone.asked.get(), 1);
 }
 
@@ -71,16 +76,19 @@ fn only_a_name_that_leads_back_counts() {
     zone.reverse("10.6.6.6", "good.example.com");
     zone.reverse("10.7.7.7", "10.7.7.7");
     zone.host("10.7.7.7", &["10.7.7.7"]);
-    let has = |client: &str| names.has_name(at(client), |n| n == "good.example.com");
+    let has = |client: &str| names.has_name(parse_address(client), |n| n == "good.example.com");
     for client in ["10.0.0.1", "10.6.6.6", "10.8.8.8"] {
         assert!(has(client).unwrap_err().coming);
     }
-    assert!(names.has_name(at("10.7.7.7"), |_| true).is_err());
+    assert!(names.has_name(parse_address("10.7.7.7"), |_| true).is_err());
     names.serve_pending(&zone);
     assert_eq!(has("10.0.0.1"), Ok(true));
     assert_eq!(has("10.6.6.6"), Ok(false), "it chose its own name");
     assert_eq!(has("10.8.8.8"), Ok(false));
-    assert_eq!(names.has_name(at("10.7.7.7"), |_| true), Ok(false));
+    assert_eq!(
+        names.has_name(parse_address("10.7.7.7"), |_| true),
+        Ok(false)
+    );
 }
 
 #[test]
@@ -89,7 +97,7 @@ fn a_resolver_that_is_down_is_asked_again_and_old_answers_stand_for_a_while() {
     zone.host("a", &["10.0.0.1"]);
     zone.down.set(true);
     let a: Arc<str> = Arc::from("a");
-    let ask = || names.is_host(&a, at("10.0.0.1"));
+    let ask = || names.is_host(&a, parse_address("10.0.0.1"));
     assert!(ask().unwrap_err().coming);
     names.serve_pending(&zone);
     assert!(!ask().unwrap_err().coming, "no use in waiting");
@@ -120,7 +128,7 @@ fn answers_in_use_follow_changes_and_unused_ones_go() {
     let (names, zone) = (Names::default(), Zone::default());
     zone.host("a", &["10.0.0.1"]);
     let a: Arc<str> = Arc::from("a");
-    let ask = || names.is_host(&a, at("10.0.0.1"));
+    let ask = || names.is_host(&a, parse_address("10.0.0.1"));
     assert!(ask().is_err());
     names.serve_pending(&zone);
     assert_eq!(ask(), Ok(true));
@@ -166,9 +174,9 @@ fn waiters_are_told() {
         what();
         news.as_mut().poll(&mut cx).is_ready()
     };
-    let wait = names.is_host(&a, at("::1")).unwrap_err();
+    let wait = names.is_host(&a, parse_address("::1")).unwrap_err();
     assert!(woken(wait, &|| names.serve_pending(&zone)));
-    let wait = names.has_name(at("::1"), |_| true).unwrap_err();
+    let wait = names.has_name(parse_address("::1"), |_| true).unwrap_err();
     assert!(woken(wait, &|| names.tick()));
 }
 
@@ -177,7 +185,7 @@ fn threads_serve_until_closed() {
     struct Local;
     impl Resolver for Local {
         fn addresses(&self, _: &str) -> Result<Vec<IpAddr>, Unavailable> {
-            Ok(vec![at("127.0.0.1")])
+            Ok(vec![parse_address("127.0.0.1")])
         }
         fn name(&self, _: IpAddr) -> Result<Option<String>, Unavailable> {
             Ok(None)
@@ -188,10 +196,10 @@ fn threads_serve_until_closed() {
     std::thread::scope(|s| {
         s.spawn(|| names.serve(&Local));
         s.spawn(|| names.serve(&Local));
-        while names.is_host(&a, at("127.0.0.1")).is_err() {
+        while names.is_host(&a, parse_address("127.0.0.1")).is_err() {
             std::thread::yield_now();
         }
         names.close();
     });
-    assert_eq!(names.is_host(&a, at("127.0.0.1")), Ok(true));
+    assert_eq!(names.is_host(&a, parse_address("127.0.0.1")), Ok(true));
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use weir_base::limits::net::MAX_LIMITED_CLIENTS;
 use weir_base::{VolumeId, invariant};
-use weir_qos::{Direction, Limits, Nanos, NodeId, Shaper, Submitted, Usage};
+use weir_qos::{Direction, Limits, Nanos, NodeId, Shaper, SubmitOutcome, Usage};
 
 /// Time for which a client keeps its place without sending anything, in nanoseconds: a minute.
 const CLIENT_REST: Nanos = 60_000_000_000;
@@ -46,7 +46,7 @@ pub(super) struct Domain {
 }
 
 /// Wakers of the tasks that may go on: to be woken when no lock is held.
-pub(super) type Woken = smallvec::SmallVec<[Waker; 16]>;
+pub(super) type WakeList = smallvec::SmallVec<[Waker; 16]>;
 
 impl Domain {
     pub(super) fn new(id: u64, limits: Limits) -> Arc<Domain> {
@@ -78,7 +78,7 @@ impl Domain {
 
 impl State {
     /// Releases what may start at `now`.
-    pub(super) fn drain(&mut self, now: Nanos, woken: &mut Woken) {
+    pub(super) fn drain(&mut self, now: Nanos, woken: &mut WakeList) {
         while let Some((_, (slot, charge))) = self.shaper.release(now) {
             woken.extend(slot.grant(charge));
         }
@@ -122,7 +122,7 @@ impl State {
     }
 
     /// Removes a volume; its waiting requests are admitted again.
-    pub(super) fn remove_volume(&mut self, at: usize, now: Nanos, woken: &mut Woken) {
+    pub(super) fn remove_volume(&mut self, at: usize, now: Nanos, woken: &mut WakeList) {
         let Some(volume) = self.volumes.get_mut(at).and_then(Option::take) else {
             invariant!(false, "the volume at {at} is removed twice");
             return;
@@ -205,7 +205,7 @@ impl State {
         slot: &Arc<Slot>,
         charge: Charge,
         now: Nanos,
-    ) -> Submitted<()> {
+    ) -> SubmitOutcome<()> {
         let Charge {
             direction, bytes, ..
         } = charge;
@@ -217,9 +217,9 @@ impl State {
             now,
             (Arc::clone(slot), charge),
         ) {
-            Submitted::Start(_) => Submitted::Start(()),
-            Submitted::Queued => Submitted::Queued,
-            Submitted::Refused(_) => Submitted::Refused(()),
+            SubmitOutcome::Start(_) => SubmitOutcome::Start(()),
+            SubmitOutcome::Queued => SubmitOutcome::Queued,
+            SubmitOutcome::Refused(_) => SubmitOutcome::Refused(()),
         }
     }
 

@@ -13,7 +13,7 @@ use weir_qos::NodeId;
 /// A request that waits. Resolves to its charge when it may start (`None`: nothing limits it any
 /// more). Dropping it takes the request out of its queue, with all others of its connection:
 /// requests are dropped because the connection is over.
-pub struct Throttled {
+pub struct LimitWait {
     throttle: Arc<Throttle>,
     domain: Arc<Domain>,
     slot: Arc<Slot>,
@@ -21,15 +21,15 @@ pub struct Throttled {
     leaf: NodeId,
 }
 
-impl Throttled {
+impl LimitWait {
     pub(super) fn new(
         throttle: Arc<Throttle>,
         domain: Arc<Domain>,
         slot: Arc<Slot>,
         request: Request,
         leaf: NodeId,
-    ) -> Throttled {
-        Throttled {
+    ) -> LimitWait {
+        LimitWait {
             throttle,
             domain,
             slot,
@@ -39,7 +39,7 @@ impl Throttled {
     }
 }
 
-impl Future for Throttled {
+impl Future for LimitWait {
     type Output = Option<Charge>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Charge>> {
@@ -70,7 +70,7 @@ impl Future for Throttled {
     }
 }
 
-impl Drop for Throttled {
+impl Drop for LimitWait {
     fn drop(&mut self) {
         let granted = match &*self.slot.state.lock() {
             State::Evicted => return,
@@ -78,9 +78,9 @@ impl Drop for Throttled {
             State::Waiting(_) => None,
         };
         let granted = granted.or_else(|| {
-            let woken = self
-                .domain
-                .forget(self.leaf, self.request.flow, self.throttle.now());
+            let woken =
+                self.domain
+                    .forget(self.leaf, self.request.flow, self.throttle.current_time());
             woken.into_iter().for_each(Waker::wake);
             // It may have been released just before.
             match &*self.slot.state.lock() {

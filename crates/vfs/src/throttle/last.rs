@@ -8,7 +8,7 @@ use super::client::ClientKey;
 use super::domain::State;
 use super::entry::Entry;
 use super::lease::{LIFE, Word};
-use super::{Throttle, Throttled};
+use super::{LimitWait, Throttle};
 use std::cell::RefCell;
 use std::sync::Arc;
 use weir_base::VolumeId;
@@ -32,11 +32,11 @@ pub(super) struct Last {
     at: Nanos,
     /// Made with the first lease.
     word: Option<Arc<Word>>,
-    leased: Option<Leased>,
+    leased: Option<ThreadLease>,
 }
 
 /// A lease as its thread knows it. It may have been ended meanwhile; then nothing is left.
-struct Leased {
+struct ThreadLease {
     word: Arc<Word>,
     /// The charge of each request under the lease.
     charge: Charge,
@@ -56,7 +56,7 @@ impl Last {
         let word = self.word.get_or_insert_default();
         let leased = state.lease(&charge, word, now);
         if leased {
-            self.leased = Some(Leased {
+            self.leased = Some(ThreadLease {
                 word: Arc::clone(word),
                 charge,
                 until: now + LIFE,
@@ -100,7 +100,7 @@ impl Throttle {
         self: &Arc<Self>,
         request: &Request,
         now: Option<Nanos>,
-    ) -> Result<Option<Charge>, Box<Throttled>> {
+    ) -> Result<Option<Charge>, Box<LimitWait>> {
         let way = Way {
             by: (self.number, self.version()),
             volume: request.volume,
@@ -120,7 +120,7 @@ impl Throttle {
                 }
             },
         };
-        let now = now.unwrap_or_else(|| self.now());
+        let now = now.unwrap_or_else(|| self.current_time());
         let mut last = match (known, entry) {
             (Some(last), None) => last,
             (other, Some(entry)) => {

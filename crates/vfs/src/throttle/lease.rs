@@ -112,7 +112,7 @@ impl State {
         true
     }
 
-    fn settle(&mut self, mut lease: Lease, now: Nanos) {
+    fn settle_lease(&mut self, mut lease: Lease, now: Nanos) {
         let left = split(lease.word.0.swap(0, Ordering::Relaxed));
         let came = lease.came(left);
         let (node, direction) = (lease.node, lease.direction);
@@ -126,7 +126,7 @@ impl State {
         let found = |lease: &Lease| Arc::ptr_eq(&lease.word, word);
         if let Some(at) = self.leases.iter().position(found) {
             let lease = self.leases.swap_remove(at);
-            self.settle(lease, now);
+            self.settle_lease(lease, now);
         }
     }
 
@@ -135,7 +135,7 @@ impl State {
     pub(super) fn end_leases(&mut self, now: Nanos) -> bool {
         let any = !self.leases.is_empty();
         while let Some(lease) = self.leases.pop() {
-            self.settle(lease, now);
+            self.settle_lease(lease, now);
         }
         any
     }
@@ -145,7 +145,7 @@ impl State {
         let over = |lease: &Lease| lease.until < now;
         while let Some(at) = self.leases.iter().position(over) {
             let lease = self.leases.swap_remove(at);
-            self.settle(lease, now);
+            self.settle_lease(lease, now);
         }
     }
 

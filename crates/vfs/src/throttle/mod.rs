@@ -20,7 +20,7 @@
 //! A tree without limits is never asked. A volume without limits costs one relaxed load when
 //! nothing at all is limited, and a look-up in an immutable table otherwise.
 //!
-//! **Waiting.** A request that cannot start becomes a [`Throttled`]: its connection serves other
+//! **Waiting.** A request that cannot start becomes a [`LimitWait`]: its connection serves other
 //! requests, and polls it when it was released. What is held in memory meanwhile is bounded by the
 //! byte credit ([`CreditLimits`]). Releases take place whenever a request enters the pool or is
 //! refunded, and by the timing wheel of some event loop ([`Throttle::expire`]). It is that of the
@@ -50,13 +50,13 @@ mod tests;
 pub use charge::{Charge, Request};
 pub use client::ClientKey;
 pub use credit::{CreditLimits, HeldBytes, LentBytes};
-pub use held::Throttled;
+pub use held::LimitWait;
 pub use loop_shard::Alarm;
 pub use status::{Binding, ClientStatus, Level, PoolStatus, VolumeStatus};
 
 use arc_swap::ArcSwap;
 use credit::Credit;
-use domain::{Domain, State, Woken};
+use domain::{Domain, State, WakeList};
 use entry::Entry;
 use last::Last;
 use loop_shard::LoopShard;
@@ -70,7 +70,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use table::Table;
 use weir_base::{Clock, VolumeId, invariant, less};
-use weir_qos::{Change, Metadata, Nanos, Plan, Submitted};
+use weir_qos::{Change, Metadata, Nanos, Plan, SubmitOutcome};
 
 /// The least time, in nanoseconds, between two polls of one pool by a shard. A poll costs some
 /// microseconds and is worth more the more it releases; a quarter of a millisecond is a fortieth of
@@ -114,7 +114,7 @@ impl Throttle {
     }
 
     /// Returns the time by which limits go.
-    pub fn now(&self) -> Nanos {
+    pub fn current_time(&self) -> Nanos {
         nanos(&*self.clock)
     }
 
@@ -139,7 +139,7 @@ impl Throttle {
         request: &Request,
         now: Option<Nanos>,
         charge: &mut Option<Charge>,
-    ) -> Result<(), Box<Throttled>> {
+    ) -> Result<(), Box<LimitWait>> {
         if !self.is_active() || now.is_some_and(|now| self.take(request, now, charge)) {
             return Ok(());
         }
@@ -161,10 +161,10 @@ impl Throttle {
         request: &Request,
         now: Nanos,
         likely: bool,
-    ) -> Result<Option<Charge>, Box<Throttled>> {
+    ) -> Result<Option<Charge>, Box<LimitWait>> {
         let entry = Arc::clone(&last.entry);
         let client = request.client;
-        let mut woken = Woken::new();
+        let mut woken = WakeList::new();
         let mut state = entry.domain.lock();
         state.drain(now, &mut woken);
         last.end(&mut state, now);
@@ -192,11 +192,11 @@ impl Throttle {
         if !passes {
             let slot = Slot::new();
             match state.enqueue(leaf, request.flow, &slot, charge, now) {
-                Submitted::Start(()) => {}
-                Submitted::Refused(()) => gate = Ok(None),
-                Submitted::Queued => {
+                SubmitOutcome::Start(()) => {}
+                SubmitOutcome::Refused(()) => gate = Ok(None),
+                SubmitOutcome::Queued => {
                     let domain = Arc::clone(&entry.domain);
-                    let held = Throttled::new(Arc::clone(self), domain, slot, *request, leaf);
+                    let held = LimitWait::new(Arc::clone(self), domain, slot, *request, leaf);
                     gate = Err(Box::new(held));
                 }
             }
@@ -225,7 +225,7 @@ impl Throttle {
             // It takes nothing from data there.
             return;
         };
-        let now = now.unwrap_or_else(|| self.now());
+        let now = now.unwrap_or_else(|| self.current_time());
         let mut state = entry.domain.lock();
         state.end_expired(now);
         if let Some(leaf) = state.leaf(entry.slot, volume, client, now) {
@@ -263,7 +263,7 @@ impl Throttle {
         if entry.domain.id != charge.domain {
             return;
         }
-        let now = self.now();
+        let now = self.current_time();
         let mut state = entry.domain.lock();
         // Only what was counted can be refunded.
         state.count_leases(now);
@@ -287,7 +287,7 @@ impl Throttle {
         mut state: parking_lot::MutexGuard<'_, State>,
         now: Nanos,
     ) {
-        let mut woken = Woken::new();
+        let mut woken = WakeList::new();
         state.drain(now, &mut woken);
         let look = state.earlier(now, PACE);
         drop(state);
@@ -312,7 +312,7 @@ impl Throttle {
             );
             return;
         };
-        let now = self.now();
+        let now = self.current_time();
         let mut due = Vec::new();
         own.take_due(now, &mut due);
         for domain in due {
@@ -330,7 +330,7 @@ impl Throttle {
     /// Does what is due by time: to be called every few seconds.
     pub fn tidy(&self) {
         let table = self.table.load();
-        let now = self.now();
+        let now = self.current_time();
         for (_, pool) in table.pools.iter() {
             pool.domain.lock().tidy(now);
         }
@@ -392,7 +392,7 @@ impl Throttle {
         if change.generation < old.generation {
             return false;
         }
-        let now = self.now();
+        let now = self.current_time();
         let mut next = Next {
             old: &old,
             now,
@@ -443,7 +443,7 @@ impl Throttle {
         self.active.store(limited > 0, Ordering::Relaxed);
         // A request that waits in a place that is no more finds its new one by being admitted
         // again, by now under the new table.
-        let mut woken = Woken::new();
+        let mut woken = WakeList::new();
         for (id, is) in &volumes {
             let Some(was) = old.volumes.get(*id) else {
                 // It is new.

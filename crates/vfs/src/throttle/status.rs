@@ -5,7 +5,7 @@ use super::client::ClientKey;
 use super::entry::{Entry, Pool};
 use std::sync::Arc;
 use weir_base::VolumeId;
-use weir_qos::{Bound, Limit, Limits, Nanos, Usage};
+use weir_qos::{Limit, LimitDelays, Limits, Nanos, Usage};
 
 /// Maximum time since a limit held requests back for which it is said to bind: a second, in
 /// nanoseconds.
@@ -59,7 +59,7 @@ pub struct PoolStatus {
     /// Sums since the pool came under limits.
     pub usage: Usage,
     /// Time for which limits held its requests back, if any did.
-    pub bound: Option<Box<Bound>>,
+    pub bound: Option<Box<LimitDelays>>,
 }
 
 /// A volume's limits and what they have let through.
@@ -80,7 +80,7 @@ pub struct VolumeStatus {
     /// Sums since the volume came under limits.
     pub usage: Usage,
     /// Time for which limits held its requests back, if any did.
-    pub bound: Option<Box<Bound>>,
+    pub bound: Option<Box<LimitDelays>>,
     /// The limit that held its requests back in the last second.
     pub binding: Option<Binding>,
     /// Its clients, by address; empty unless they were asked for.
@@ -100,7 +100,7 @@ impl Throttle {
     /// Returns the status of all pools, with sums as of now.
     pub fn pools(&self) -> Vec<PoolStatus> {
         let table = self.table.load();
-        let now = self.now();
+        let now = self.current_time();
         let status = |pool: &Arc<Pool>| {
             let mut state = pool.domain.lock();
             state.count_leases(now);
@@ -171,7 +171,7 @@ impl Throttle {
     }
 
     fn describe(&self, volume: VolumeId, entry: &Entry, with_clients: bool) -> VolumeStatus {
-        let now = self.now();
+        let now = self.current_time();
         let mut state = entry.domain.lock();
         state.count_leases(now);
         let node = state
@@ -206,7 +206,7 @@ impl Throttle {
 }
 
 /// Returns the limit that held something back last, within the last second.
-fn binding(bound: &Bound, now: Nanos) -> Option<Binding> {
+fn binding(bound: &LimitDelays, now: Nanos) -> Option<Binding> {
     let (level, limit) = bound.latest(now, OF_LATE)?;
     let level = *Level::ALL.get(level)?;
     Some(Binding { level, limit })

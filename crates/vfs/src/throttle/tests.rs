@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 const SECOND: Nanos = 1_000_000_000;
 
 /// Result of a request.
-type Gate = Result<Option<Charge>, Box<Throttled>>;
+type Gate = Result<Option<Charge>, Box<LimitWait>>;
 
 #[derive(Default)]
 struct Count(AtomicU64);
@@ -87,14 +87,14 @@ impl Bed {
     }
 
     #[track_caller]
-    fn held(&self, volume: u64, flow: u64, bytes: u64) -> Pin<Box<Throttled>> {
+    fn held(&self, volume: u64, flow: u64, bytes: u64) -> Pin<Box<LimitWait>> {
         match self.gate(volume, flow, bytes) {
             Err(held) => Pin::from(held),
             _ => panic!("not held"),
         }
     }
 
-    fn poll(&self, held: &mut Pin<Box<Throttled>>) -> Option<Option<Charge>> {
+    fn poll(&self, held: &mut Pin<Box<LimitWait>>) -> Option<Option<Charge>> {
         let waker = Waker::from(Arc::clone(&self.wakes));
         match held.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(charge) => Some(charge),
@@ -104,14 +104,17 @@ impl Bed {
 
     /// Lets time pass, with every shard polled when it is due.
     fn pass(&self, nanos: Nanos) {
-        let end = self.throttle.now() + nanos;
+        let end = self.throttle.current_time() + nanos;
         loop {
             let next = (0..2)
                 .filter_map(|shard| self.throttle.next_expiry(shard))
                 .min();
-            let next = next.unwrap_or(Nanos::MAX).min(end).max(self.throttle.now());
+            let next = next
+                .unwrap_or(Nanos::MAX)
+                .min(end)
+                .max(self.throttle.current_time());
             self.clock
-                .advance(Duration::from_nanos(next - self.throttle.now()));
+                .advance(Duration::from_nanos(next - self.throttle.current_time()));
             (0..2).for_each(|shard| self.throttle.expire(shard));
             if next == end {
                 return;
@@ -219,7 +222,7 @@ fn what_is_charged_together_is_charged_as_one_by_one() {
             bed.apply(&[(1, limits)], &[(1, 1, Limits::default()), (2, 1, limits)]);
         }
         let run = |bed: &Bed, step: u64, leased: bool| -> Vec<bool> {
-            let now = leased.then(|| bed.throttle.now());
+            let now = leased.then(|| bed.throttle.current_time());
             // Runs of one kind, short ones, and what came out shorter than was asked for.
             let one = |n: u64| {
                 let volume = if n % 40 < 30 { 1 } else { 1 + (n % 2) };
@@ -495,7 +498,7 @@ fn what_is_leased_is_neither_stranded_nor_let_through_twice() {
         // An idle limit lets its burst through at once, whichever client asks: 200 requests.
         let at_once = |leased: u64| {
             let ask = |n: u64| {
-                let now = (n < leased).then(|| bed.throttle.now());
+                let now = (n < leased).then(|| bed.throttle.current_time());
                 bed.gate_at(1, 1 + u64::from(now.is_none()), 4096, now)
             };
             let passed = |gate: &Gate| matches!(gate, Ok(Some(_)));
@@ -510,12 +513,12 @@ fn what_is_leased_is_neither_stranded_nor_let_through_twice() {
         }
         bed.pass(SECOND);
         // And in no stretch of time more than the rate and the burst.
-        let from = bed.throttle.now();
+        let from = bed.throttle.current_time();
         let mut passed: u64 = 0;
         for n in 0..30_000u64 {
-            let now = (n % 7 < 6).then(|| bed.throttle.now());
+            let now = (n % 7 < 6).then(|| bed.throttle.current_time());
             passed += u64::from(matches!(bed.gate_at(1, 1, 4096, now), Ok(Some(_))));
-            let most = (bed.throttle.now() - from) * 20_000 / SECOND + 201;
+            let most = (bed.throttle.current_time() - from) * 20_000 / SECOND + 201;
             assert!(passed <= most, "{passed} of {most}");
             if n % 10 == 9 {
                 bed.pass(every);
@@ -533,7 +536,7 @@ fn a_lease_of_long_ago_makes_no_difference() {
     for metadata in [0, 1] {
         let mut bed = Bed::new();
         bed.apply(&[(1, ops(20_000))], &[(1, 1, Limits::default())]);
-        let now = Some(bed.throttle.now());
+        let now = Some(bed.throttle.current_time());
         let leased = || (0..60).all(|_| bed.gate_at(1, 1, 4096, now).is_ok());
         assert!(std::thread::scope(|scope| scope
             .spawn(leased)
@@ -558,7 +561,7 @@ fn a_lease_of_long_ago_makes_no_difference() {
 fn a_lease_ends_when_limits_change_and_is_counted_when_sums_are_read() {
     let mut bed = Bed::new();
     bed.apply(&[(1, ops(100_000))], &[(1, 1, Limits::default())]);
-    let now = Some(bed.throttle.now());
+    let now = Some(bed.throttle.current_time());
     for n in 1..=50 {
         assert!(matches!(bed.gate_at(1, 1, 4096, now), Ok(Some(_))));
         let usage = bed.throttle.pools().first().unwrap().usage;
@@ -576,7 +579,7 @@ fn threads_that_lease_at_the_same_time_share_one_limit() {
     for _ in 0..20 {
         bed.pass(SECOND);
         let before = bed.throttle.pools().first().unwrap().usage.ops[1];
-        let now = Some(bed.throttle.now());
+        let now = Some(bed.throttle.current_time());
         let ask = &|flow: u64| {
             let gates = (0..1500).map(|_| bed.gate_at(1, flow, 4096, now));
             // Kept to the end: what waits must not be let through by what is given up.

@@ -204,7 +204,10 @@ fn in_use(space: &Stats) -> u64 {
 
 fn examine_marks(id: VolumeId, entry: &VolumeEntry, last: MarkId, report: &mut Report) {
     let name = entry.rec.as_ref().map_or("no record", |rec| &rec.name);
-    let marks = entry.snapshots.iter().filter_map(|s| MarkId::of(&s.name));
+    let marks = entry
+        .snapshots
+        .iter()
+        .filter_map(|s| MarkId::from_name(&s.name));
     let unknown = marks.filter(|mark| *mark > last).map(|mark| Fault::Mark {
         volume: id,
         name: name.to_owned(),

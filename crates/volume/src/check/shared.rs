@@ -7,7 +7,7 @@ use weir_base::{BlockAddr, VolumeId};
 use weir_store::tree::{self, NodeSource, TreeRoot};
 
 use super::report::Fault;
-use crate::format::record::Stored;
+use crate::format::record::StoredBlock;
 use crate::format::shared_runs::{self, Count, Group};
 
 /// The references to shared blocks of one tree: recorded and found.
@@ -32,7 +32,7 @@ impl References {
 
     /// Counts a reference to a block. Returns true if another place referred to it before, and the
     /// block is shared.
-    pub(super) fn note(&mut self, block: &Stored) -> bool {
+    pub(super) fn note(&mut self, block: &StoredBlock) -> bool {
         match self.0.get_mut(&block.addr) {
             Some((count, found)) if count.birth == block.birth => {
                 *found += 1;

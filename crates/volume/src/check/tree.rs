@@ -19,11 +19,11 @@ use crate::format::catalog::{self, AggregateRec, Job, SnapshotRec, VolumeRec};
 use crate::format::hash::{HashKey, VARIANTS, first_cookie, hash_of};
 use crate::format::mark::MarkId;
 use crate::format::record::{
-    DirentRef, InodeRec, ROOT_INO, SYMLINK_PIECE, Stored, Window, blocks_of, flag, is_elsewhere,
-    kind,
+    DirentRef, InodeRec, ROOT_INO, SYMLINK_PIECE, StoredBlock, Window, blocks_of, flag,
+    is_elsewhere, kind,
 };
 use crate::format::shared_runs::{self, Group};
-use crate::format::side::{self, Collected};
+use crate::format::side::{self, AttributeCollector};
 use crate::types::FileKind;
 
 /// A volume and its snapshots in the aggregate's tree.
@@ -228,7 +228,7 @@ impl<'a> TreeCheck<'a> {
 
     /// Notes a data block. Returns true if another place of this tree's files shares it and came
     /// first.
-    fn data_block(&mut self, ino: u64, block: u64, stored: Stored) -> bool {
+    fn data_block(&mut self, ino: u64, block: u64, stored: StoredBlock) -> bool {
         if self.references.note(&stored) {
             return true;
         }
@@ -337,7 +337,7 @@ impl Visitor for CatalogVisitor<'_, '_> {
 }
 
 /// Data kept of each inode until all names are known.
-struct Seen {
+struct InodeSummary {
     kind: FileKind,
     nlink: u32,
     stream: bool,
@@ -346,9 +346,9 @@ struct Seen {
     tree: u32,
 }
 
-impl Seen {
-    fn of(rec: &InodeRec, subdirs: u32) -> Seen {
-        Seen {
+impl InodeSummary {
+    fn from_record(rec: &InodeRec, subdirs: u32) -> InodeSummary {
+        InodeSummary {
             kind: rec.kind,
             nlink: rec.nlink,
             stream: rec.flags & flag::STREAM != 0,
@@ -361,7 +361,7 @@ impl Seen {
 
 /// The names that lead to an inode.
 #[derive(Default, Clone, Copy)]
-struct Named {
+struct InodeNames {
     count: u32,
     /// The directory of the last name.
     dir: u64,
@@ -377,7 +377,7 @@ struct Current {
     subdirs: u32,
     blocks: u64,
     link_bytes: u64,
-    side: Collected,
+    side: AttributeCollector,
     streams: u64,
     /// Names with the hash of the last entry, to find names that occur twice.
     last: Vec<Box<[u8]>>,
@@ -390,8 +390,8 @@ struct VolumeVisitor<'c, 'a> {
     next_ino: u64,
     live: bool,
     current: Option<Current>,
-    inodes: HashMap<u64, Seen>,
-    names: HashMap<u64, Named>,
+    inodes: HashMap<u64, InodeSummary>,
+    names: HashMap<u64, InodeNames>,
     orphans: Vec<u64>,
     /// True if the volume has tokens or entries of a large volume: other constituents may name its
     /// inodes, and changes may be half done.
@@ -423,7 +423,7 @@ impl Visitor for VolumeVisitor<'_, '_> {
                 subdirs: 0,
                 blocks: 0,
                 link_bytes: 0,
-                side: Collected::default(),
+                side: AttributeCollector::default(),
                 streams: 0,
                 last: Vec::new(),
                 last_hash: 0,
@@ -608,7 +608,8 @@ impl VolumeVisitor<'_, '_> {
             self.check
                 .inode_fault(ino, "number that has not been given out yet");
         }
-        self.inodes.insert(ino, Seen::of(&rec, current.subdirs));
+        self.inodes
+            .insert(ino, InodeSummary::from_record(&rec, current.subdirs));
     }
 
     /// Compares inodes and names, once all are known.
@@ -632,7 +633,7 @@ impl VolumeVisitor<'_, '_> {
                 Some(_) => {}
             }
         }
-        let mut all: Vec<(&u64, &Seen)> = self.inodes.iter().collect();
+        let mut all: Vec<(&u64, &InodeSummary)> = self.inodes.iter().collect();
         all.sort_unstable_by_key(|(ino, _)| **ino);
         for (ino, seen) in all {
             let named = self.names.get(ino).copied().unwrap_or_default();
@@ -684,7 +685,7 @@ impl VolumeVisitor<'_, '_> {
     }
 
     /// Returns true if an inode belongs to the tree of its directory or file, or founds one.
-    fn is_in_its_tree(&self, ino: u64, seen: &Seen, dir: u64) -> bool {
+    fn is_in_its_tree(&self, ino: u64, seen: &InodeSummary, dir: u64) -> bool {
         let founds = dir == ROOT_INO.0 && seen.kind == FileKind::Directory;
         match self.inodes.get(&dir) {
             Some(of) if of.tree != seen.tree => founds && seen.tree == ino as u32,

@@ -23,7 +23,7 @@ impl Counts {
     pub(super) fn inode(&mut self, rec: Option<InodeRec>) -> Option<InodeRec> {
         if let Some(rec) = &rec {
             let counted = usage::of_inode(rec.blocks);
-            usage::add(&mut self.found, Owners::of(rec), counted);
+            usage::add(&mut self.found, Owners::from_record(rec), counted);
         }
         rec
     }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use weir_base::limits::engine::CHECKPOINT_READ_TRIES as READ_TRIES;
 use weir_base::{BLOCK_SIZE, Generation, Ino, invariant};
-use weir_store::aggregate::Blocking;
+use weir_store::aggregate::BlockingSource;
 use weir_store::node::Key;
 use weir_store::tree::{self, Edit, NodeSource, Stop, TreeRoot};
 use weir_store::{BlockPtr, CpWriter, Frame, StoreError};
 
 use crate::checkpoint::edits::Edits;
 use crate::checkpoint::job::Jobs;
-use crate::checkpoint::merge::{Merge, Merged};
+use crate::checkpoint::merge::{Merge, MergedTree};
 use crate::checkpoint::orphans::{Orphans, read_orphans};
 use crate::checkpoint::split::Split;
 use crate::format::catalog::{self, Catalog, SnapshotRec, VolumeRec};
@@ -22,11 +22,11 @@ use crate::overlay::delta::Delta;
 use crate::overlay::inode::Inode;
 use crate::overlay::receiving::TakenBatch;
 use crate::overlay::segments::Part;
-use crate::overlay::snapshots::{Changes, Made, Sealed};
+use crate::overlay::snapshots::{SealedSegment, SnapshotChanges, SnapshotProperties};
 use crate::overlay::volume::{LiveVolume, Volume};
 
 /// A source of old nodes that retries failed reads.
-pub(super) struct Patient<'a>(pub(super) Blocking<'a>);
+pub(super) struct Patient<'a>(pub(super) BlockingSource<'a>);
 
 impl NodeSource for Patient<'_> {
     fn node(&self, ptr: &BlockPtr) -> Result<Frame, Stop> {
@@ -49,12 +49,12 @@ impl NodeSource for Patient<'_> {
 }
 
 /// Changes of a volume, taken under the exclusive epoch lock.
-pub(super) struct Taken {
+pub(super) struct TakenChanges {
     pub(super) vol: LiveVolume,
-    pub(super) sealed: Vec<Sealed>,
+    pub(super) sealed: Vec<SealedSegment>,
     pub(super) last: Part,
     pub(super) next_ino: u64,
-    pub(super) changes: Changes<Volume>,
+    pub(super) changes: SnapshotChanges<Volume>,
     pub(super) received: TakenBatch,
     /// Unlinked inodes to delete whose records are all in the tree.
     pub(super) ended: Vec<Ino>,
@@ -70,12 +70,12 @@ pub(super) struct Done {
 }
 
 /// Result of merging a volume, to be published.
-pub(super) struct Built {
+pub(super) struct MergedVolume {
     pub(super) vol: LiveVolume,
     pub(super) root: TreeRoot,
     pub(super) segment: u64,
     pub(super) parts: Vec<Done>,
-    pub(super) changes: Changes<Volume>,
+    pub(super) changes: SnapshotChanges<Volume>,
     /// Snapshots that have changed.
     pub(super) snapshots: Vec<SnapshotRec>,
     pub(super) reverted: bool,
@@ -97,12 +97,12 @@ pub(super) struct UsageNews {
     /// The part of them that no operation has added.
     pub(super) ended: Usages,
     /// Usage in a tree, if it is needed.
-    pub(super) loaded: Loaded,
+    pub(super) loaded: LoadedUsage,
 }
 
 /// Usage in a tree.
 #[derive(Default)]
-pub(super) enum Loaded {
+pub(super) enum LoadedUsage {
     #[default]
     Nothing,
     /// Usage below the overlays that were taken.
@@ -113,7 +113,7 @@ pub(super) enum Loaded {
     Uncounted,
 }
 
-pub(super) fn take(vol: LiveVolume) -> Taken {
+pub(super) fn take(vol: LiveVolume) -> TakenChanges {
     let live = vol.live();
     let ended = vol.end_unlinked(live);
     let (sealed, last) = live.segments.take();
@@ -125,7 +125,7 @@ pub(super) fn take(vol: LiveVolume) -> Taken {
     // The batch gives a number to the snapshot that has arrived.
     let received = vol.take_batch();
     let changes = live.snaps.lock().take_changes();
-    Taken {
+    TakenChanges {
         ended,
         loads_usage,
         received,
@@ -154,15 +154,15 @@ fn pending<'i>(inodes: impl Iterator<Item = &'i Arc<Inode>>) -> Usages {
         }
         if !st.dead {
             let now = usage::of_inode(st.used() / BLOCK_SIZE as u64);
-            usage::add(&mut usages, Owners::of(&st.rec), now);
+            usage::add(&mut usages, Owners::from_record(&st.rec), now);
         }
     }
     usages
 }
 
 /// Drops the overlays of a deleted volume; returns it with the views of its snapshots.
-pub(super) fn discard(taken: Taken, cp: &mut CpWriter) -> (LiveVolume, Vec<Arc<Volume>>) {
-    let Taken {
+pub(super) fn discard(taken: TakenChanges, cp: &mut CpWriter) -> (LiveVolume, Vec<Arc<Volume>>) {
+    let TakenChanges {
         vol,
         sealed,
         last,
@@ -190,13 +190,13 @@ pub(super) fn discard(taken: Taken, cp: &mut CpWriter) -> (LiveVolume, Vec<Arc<V
 }
 
 pub(super) fn merge(
-    taken: Taken,
+    taken: TakenChanges,
     cp: &mut CpWriter,
     src: &Patient<'_>,
     edits: &mut Edits,
     jobs: &mut Jobs,
-) -> Result<Built, StoreError> {
-    let Taken {
+) -> Result<MergedVolume, StoreError> {
+    let TakenChanges {
         vol,
         sealed,
         last,
@@ -213,7 +213,7 @@ pub(super) fn merge(
     let rec_before = catalog.rec.clone();
     catalog.rec.change_top = rec_before.change_top.max(vol.counters.top());
     let split = jobs.split(&vol, &mut catalog, cp, src, edits)?;
-    let mut volume = Merging {
+    let mut volume = SegmentMerger {
         vol: &vol,
         catalog: &mut catalog,
         cp: &mut *cp,
@@ -274,7 +274,7 @@ pub(super) fn merge(
     }
     vol.counters.set_top(catalog.rec.change_top);
     if (reverted || !received.batch.is_empty()) && vol.quota.is_tracked() {
-        usage.loaded = UsageNews::read(src, &catalog.rec.root, Loaded::Anew)?;
+        usage.loaded = UsageNews::read(src, &catalog.rec.root, LoadedUsage::Anew)?;
     }
     let gone_back = reverted || received.arrived.is_some();
     let change_base = gone_back.then(|| vol.next_change_base(catalog.rec.change_top));
@@ -284,7 +284,7 @@ pub(super) fn merge(
     let snapshots = record(&vol, &mut catalog, &rec_before, &before, edits);
     let root = catalog.rec.root;
     drop(catalog);
-    Ok(Built {
+    Ok(MergedVolume {
         vol,
         root,
         segment,
@@ -301,7 +301,7 @@ pub(super) fn merge(
 }
 
 /// Gives snapshots their new names, labels and hashes.
-fn describe_snapshots(catalog: &mut Catalog, changes: &Changes<Volume>) {
+fn describe_snapshots(catalog: &mut Catalog, changes: &SnapshotChanges<Volume>) {
     for (id, name, label) in &changes.named {
         if let Some(number) = catalog.place_of(*id)
             && let Some(s) = catalog.snapshots.get_mut(&number)
@@ -323,8 +323,8 @@ impl UsageNews {
     /// Creates the news of a merge over the tree `root`. `loads`: the usage there is needed.
     fn before(loads: bool, src: &Patient<'_>, root: &TreeRoot) -> Result<UsageNews, StoreError> {
         let loaded = match loads {
-            true => UsageNews::read(src, root, Loaded::Below)?,
-            false => Loaded::Nothing,
+            true => UsageNews::read(src, root, LoadedUsage::Below)?,
+            false => LoadedUsage::Nothing,
         };
         Ok(UsageNews {
             loaded,
@@ -336,12 +336,12 @@ impl UsageNews {
     fn read(
         src: &Patient<'_>,
         root: &TreeRoot,
-        what: fn(Usages) -> Loaded,
-    ) -> Result<Loaded, StoreError> {
+        what: fn(Usages) -> LoadedUsage,
+    ) -> Result<LoadedUsage, StoreError> {
         let (usages, counted) = usage::read(src, root)?;
         Ok(match counted || *root == TreeRoot::EMPTY {
             true => what(usages),
-            false => Loaded::Uncounted,
+            false => LoadedUsage::Uncounted,
         })
     }
 }
@@ -393,7 +393,7 @@ fn record(
 }
 
 /// Merging the segments of one volume.
-struct Merging<'a> {
+struct SegmentMerger<'a> {
     vol: &'a LiveVolume,
     catalog: &'a mut Catalog,
     cp: &'a mut CpWriter,
@@ -408,7 +408,7 @@ struct Merging<'a> {
     usage: UsageNews,
 }
 
-impl Merging<'_> {
+impl SegmentMerger<'_> {
     /// Merges the received batch of a transfer. Creates its snapshot if the transfer is complete.
     fn received(&mut self, taken: &mut TakenBatch) -> Result<(), StoreError> {
         if taken.batch.is_empty() {
@@ -419,7 +419,7 @@ impl Merging<'_> {
             (&taken.batch.arriving, &taken.arrived)
         {
             let generation = self.cp.generation();
-            let made = Made {
+            let made = SnapshotProperties {
                 id: *id,
                 name: name.clone(),
                 label: incoming.label.clone(),
@@ -453,7 +453,7 @@ impl Merging<'_> {
     /// Makes the volume's next tree with `how`. Returns the number of blocks of inodes.
     fn merge(
         &mut self,
-        how: impl FnOnce(Merge<'_, Patient<'_>>) -> Result<Merged, StoreError>,
+        how: impl FnOnce(Merge<'_, Patient<'_>>) -> Result<MergedTree, StoreError>,
     ) -> Result<Vec<(usize, u64)>, StoreError> {
         let origin_generation = self.catalog.rec.origin_generation();
         self.cp.origin_generation(origin_generation);
@@ -529,7 +529,7 @@ impl Merging<'_> {
 
 impl Catalog {
     /// Makes the volume's current state a snapshot.
-    pub(crate) fn make_snapshot(&mut self, made: Made, generation: Generation) {
+    pub(crate) fn make_snapshot(&mut self, made: SnapshotProperties, generation: Generation) {
         if self.place_of(made.id).is_some() {
             return;
         }

@@ -58,7 +58,7 @@ impl VolumeTable {
     /// Raises all bases, when the aggregate has been opened, or is being opened after an unclean
     /// close.
     pub(crate) fn raise_change_bases(&self) {
-        for vol in self.all() {
+        for vol in self.list_volumes() {
             vol.raise_after_crash();
         }
     }

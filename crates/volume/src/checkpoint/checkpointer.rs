@@ -28,7 +28,7 @@ use weir_store::log::LogCut;
 use weir_store::node::Key;
 use weir_store::tree::{self, TreeRoot};
 
-use crate::checkpoint::build::{Patient, Taken, discard, merge, take};
+use crate::checkpoint::build::{Patient, TakenChanges, discard, merge, take};
 use crate::checkpoint::edits::Edits;
 use crate::checkpoint::job::{Jobs, Volumes};
 use crate::checkpoint::publish::publish;
@@ -61,9 +61,9 @@ pub(crate) struct Checkpointer {
 
 /// Ends a checkpoint on drop, so that a panic, which ends the checkpoint and perhaps its thread,
 /// leaves no thread waiting for either.
-struct Ended<'a>(&'a Core);
+struct PanicGuard<'a>(&'a Core);
 
-impl Drop for Ended<'_> {
+impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.agg.poison("a checkpoint panicked");
@@ -148,7 +148,7 @@ impl Checkpointer {
             return;
         }
         core.schedule.set_active(true);
-        let _ended = Ended(core);
+        let _ended = PanicGuard(core);
         let (began, log) = (core.agg.clock().monotonic(), core.agg.log().fill().0);
         let result = self.attempt(None);
         // Saturates: the numbers are times.
@@ -187,13 +187,14 @@ impl Checkpointer {
         let (core, table) = (&*self.core, &self.table);
         let (epoch, (cut, taken, doomed, own, unused)) = core.epoch_lock().advance(|| {
             let changed = core.schedule.take_changed().into_iter();
-            let taken: Vec<Taken> = changed.filter_map(|id| table.get(id)).map(take).collect();
-            let doomed: Vec<Taken> = table.take_doomed().into_iter().map(take).collect();
+            let taken: Vec<TakenChanges> =
+                changed.filter_map(|id| table.get(id)).map(take).collect();
+            let doomed: Vec<TakenChanges> = table.take_doomed().into_iter().map(take).collect();
             let cut = cut.unwrap_or_else(|| core.agg.log().cut());
             let unused = core.placements.take_unused();
             let closing = self.closing.load(Ordering::Acquire);
             if closing {
-                for vol in table.all() {
+                for vol in table.list_volumes() {
                     // A revert in progress has the same effect.
                     vol.live().standing.close();
                 }
@@ -211,7 +212,7 @@ impl Checkpointer {
 
         let mut cp = core.agg.begin()?;
         for stray in core.placements.take_strays() {
-            stray.settle(&core.agg)?;
+            stray.wait_and_free(&core.agg)?;
         }
         for (addr, count) in unused {
             cp.unused(addr, count);
@@ -282,7 +283,7 @@ impl Checkpointer {
         if closing {
             // A volume reverted by this checkpoint is closed as well.
             table
-                .all()
+                .list_volumes()
                 .iter()
                 .for_each(|vol| vol.live().standing.close());
         }

@@ -65,7 +65,7 @@ fn difference(vol: &Volume) -> Result<Usages, StoreError> {
     inodes(vol, &root.root, &mut |rec| {
         usage::add(
             &mut sum,
-            usage::Owners::of(rec),
+            usage::Owners::from_record(rec),
             usage::of_inode(rec.blocks),
         );
     })?;

@@ -143,7 +143,7 @@ impl Jobs {
         };
     }
 
-    fn of(&self, id: VolumeId) -> Vec<(u64, Job)> {
+    fn list_for_volume(&self, id: VolumeId) -> Vec<(u64, Job)> {
         self.list
             .range((id, 0)..=(id, u64::MAX))
             .map(|((_, number), job)| (*number, job.clone()))
@@ -154,7 +154,7 @@ impl Jobs {
     pub(crate) fn bury_volume(&mut self, vol: &LiveVolume, edits: &mut Edits) {
         let catalog = vol.live().catalog.lock();
         let mut spared = Vec::new();
-        for (number, job) in self.of(vol.id) {
+        for (number, job) in self.list_for_volume(vol.id) {
             if let Job::Forget(places) = job {
                 spared.push(places);
             }
@@ -353,7 +353,7 @@ fn step(
 ) -> Result<Option<Job>, StoreError> {
     Ok(match job {
         Job::Reap { root, since, from } => {
-            let mut reaper = Giving {
+            let mut reaper = BlockReaper {
                 core: of.core,
                 cp,
                 since,
@@ -369,7 +369,7 @@ fn step(
             })
         }
         Job::ReapDead { root, from, spared } => {
-            let mut reaper = Giving {
+            let mut reaper = BlockReaper {
                 core: of.core,
                 cp,
                 since: Generation(0),
@@ -392,7 +392,7 @@ fn step(
 }
 
 /// Frees a tree's blocks.
-struct Giving<'a, S> {
+struct BlockReaper<'a, S> {
     core: &'a Core,
     cp: &'a mut CpWriter,
     since: Generation,
@@ -405,7 +405,7 @@ struct Giving<'a, S> {
     shared: SharedRuns,
 }
 
-impl<S: NodeSource> Giving<'_, S> {
+impl<S: NodeSource> BlockReaper<'_, S> {
     fn give(&mut self, run: Run) {
         self.core.agg.cache().forget(run.addr, u64::from(run.count));
         self.cp.release(run);
@@ -413,7 +413,7 @@ impl<S: NodeSource> Giving<'_, S> {
     }
 }
 
-impl<S: NodeSource> Reaper for Giving<'_, S> {
+impl<S: NodeSource> Reaper for BlockReaper<'_, S> {
     fn node(&mut self, ptr: &BlockPtr) {
         self.allowance.node();
         self.give(Run {
@@ -623,7 +623,7 @@ mod tests {
         engine.revert("vol", "s0").unwrap();
         let core = &vol.core;
         let jobs = engine.cp.jobs();
-        let unfinished = jobs.lock().of(vol.id).len();
+        let unfinished = jobs.lock().list_for_volume(vol.id).len();
         assert!(unfinished > 1, "the revert is to leave work");
 
         let held = jobs.lock();

@@ -27,12 +27,12 @@ use weir_store::tree::{self, Edit, NodeSource, TreeRoot};
 use weir_store::{CpWriter, StoreError};
 
 use crate::format::reading::{after, get, scan};
-use crate::format::record::{Dirent, InodeRec, SYMLINK_PIECE, Stored, Window, kind};
-use crate::format::shared_runs::{Counted, SharedRuns};
+use crate::format::record::{Dirent, InodeRec, SYMLINK_PIECE, StoredBlock, Window, kind};
+use crate::format::shared_runs::{CountedBlock, SharedRuns};
 use crate::format::usage::{self, Owners, Usages};
 use crate::overlay::delta::Delta;
 use crate::overlay::direct::LONGEST_WRITE;
-use crate::overlay::receiving::{Batch, Changed};
+use crate::overlay::receiving::{Batch, ChangedWindow};
 use crate::overlay::volume::Volume;
 
 mod count;
@@ -41,7 +41,7 @@ mod place;
 mod shares;
 
 /// Result of merging a volume.
-pub(crate) struct Merged {
+pub(crate) struct MergedTree {
     pub(crate) root: TreeRoot,
     /// Change of the number of data blocks.
     pub(crate) blocks: i64,
@@ -143,7 +143,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         mut self,
         orphans: &[Ino],
         deltas: &[(Ino, Arc<Delta>)],
-    ) -> Result<Merged, StoreError> {
+    ) -> Result<MergedTree, StoreError> {
         self.clones(deltas)?;
         for ino in orphans {
             // An inode that was open until now still has all its records.
@@ -172,8 +172,8 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         Ok(self.merged(inode_blocks))
     }
 
-    fn merged(self, inode_blocks: Vec<(usize, u64)>) -> Merged {
-        Merged {
+    fn merged(self, inode_blocks: Vec<(usize, u64)>) -> MergedTree {
+        MergedTree {
             root: self.root,
             blocks: self.blocks,
             inode_blocks,
@@ -189,9 +189,9 @@ impl<'a, S: NodeSource> Merge<'a, S> {
     /// all inodes.
     pub(crate) fn correct(
         mut self,
-        counts: &[(Counted, u64)],
+        counts: &[(CountedBlock, u64)],
         miscounts: Option<Usages>,
-    ) -> Result<Merged, StoreError> {
+    ) -> Result<MergedTree, StoreError> {
         for (block, references) in counts {
             self.shared
                 .correct(self.src, &self.root, *block, *references)?;
@@ -204,7 +204,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
     }
 
     /// Merges a received batch: records as they are, pages into their windows.
-    pub(crate) fn receive(mut self, batch: &mut Batch) -> Result<Merged, StoreError> {
+    pub(crate) fn receive(mut self, batch: &mut Batch) -> Result<MergedTree, StoreError> {
         let pages = std::mem::take(&mut batch.pages);
         let mut placed = Vec::with_capacity(pages.len());
         let mut run: Vec<(u64, Frame, u32)> = Vec::with_capacity(LONGEST_WRITE);
@@ -253,8 +253,8 @@ impl<'a, S: NodeSource> Merge<'a, S> {
     /// Changes the blocks of one window.
     fn window(
         &mut self,
-        changed: &Changed,
-        new: impl Iterator<Item = (u64, Stored)>,
+        changed: &ChangedWindow,
+        new: impl Iterator<Item = (u64, StoredBlock)>,
     ) -> Result<(), StoreError> {
         let key = changed.key;
         let old = match get(self.src, &self.old, &key)? {
@@ -264,7 +264,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         let had = old.is_some();
         let mut window = old.unwrap_or(Window::EMPTY);
         let before = window.stored() as i64;
-        let mut gone: Vec<Stored> = Vec::new();
+        let mut gone: Vec<StoredBlock> = Vec::new();
         for (place, slot) in window.blocks.iter_mut().enumerate() {
             if changed.holes >> place & 1 == 1 {
                 gone.extend(slot.take());
@@ -370,7 +370,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         if let Some(known) = &mut self.known {
             known.insert(ino, rec.blocks);
         }
-        self.count_inode(Owners::of(&rec), usage::of_inode(rec.blocks));
+        self.count_inode(Owners::from_record(&rec), usage::of_inode(rec.blocks));
         let mut value = Vec::with_capacity(InodeRec::LEN);
         rec.encode(&mut value);
         self.put(Key::new(ino.0, kind::INODE, 0), value);
@@ -496,7 +496,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
     }
 
     /// Notes that a file no longer refers to these blocks.
-    fn free_blocks(&mut self, blocks: impl Iterator<Item = Stored>) -> Result<(), StoreError> {
+    fn free_blocks(&mut self, blocks: impl Iterator<Item = StoredBlock>) -> Result<(), StoreError> {
         for b in blocks {
             if self.drop_reference(b)? {
                 continue;

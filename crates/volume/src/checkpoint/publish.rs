@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_base::invariant;
 
-use crate::checkpoint::build::{Built, Done, Loaded, UsageNews};
+use crate::checkpoint::build::{Done, LoadedUsage, MergedVolume, UsageNews};
 use crate::checkpoint::count::count_if_needed;
 use crate::checkpoint::split::Split;
 use crate::checkpoint::table::VolumeTable;
@@ -17,10 +17,10 @@ use crate::overlay::volume::{LiveVolume, Volume};
 pub(super) fn publish(
     core: &Core,
     table: &VolumeTable,
-    built: Built,
+    built: MergedVolume,
     before: &Arc<weir_store::RootPin>,
 ) {
-    let Built {
+    let MergedVolume {
         vol,
         root,
         segment,
@@ -101,14 +101,14 @@ fn publish_usage(vol: &LiveVolume, usage: UsageNews, replaced: bool) {
     if replaced {
         vol.quota.note_replaced();
     }
-    if !matches!(usage.loaded, Loaded::Anew(_)) {
+    if !matches!(usage.loaded, LoadedUsage::Anew(_)) {
         vol.quota.publish(&usage.changes, &usage.ended);
     }
     match usage.loaded {
-        Loaded::Nothing => {}
-        Loaded::Below(usages) => vol.quota.load(usages),
-        Loaded::Anew(usages) => vol.quota.replace(usages),
-        Loaded::Uncounted => vol.quota.await_count(),
+        LoadedUsage::Nothing => {}
+        LoadedUsage::Below(usages) => vol.quota.load(usages),
+        LoadedUsage::Anew(usages) => vol.quota.replace(usages),
+        LoadedUsage::Uncounted => vol.quota.await_count(),
     }
     count_if_needed(vol);
 }

@@ -2,12 +2,12 @@
 //! clients see the received data.
 
 use crate::format::catalog::MirrorRec;
-use crate::overlay::receiving::{Batch, Receiving, TakenBatch};
+use crate::overlay::receiving::{Batch, DestinationState, TakenBatch};
 use crate::overlay::volume::LiveVolume;
 
 impl LiveVolume {
     /// Drops received data that is in no checkpoint.
-    pub(crate) fn drop_batch(&self, receiving: &mut Receiving) {
+    pub(crate) fn drop_batch(&self, receiving: &mut DestinationState) {
         let batch = receiving.drop_batch();
         self.discharge_batch(&batch);
     }

@@ -22,7 +22,7 @@ use crate::checkpoint::edits::Edits;
 use crate::checkpoint::job::Jobs;
 use crate::format::catalog::{Catalog, Origin};
 use crate::format::reading::after;
-use crate::format::record::{Stored, Window, kind};
+use crate::format::record::{StoredBlock, Window, kind};
 use crate::format::shared_runs::SharedRuns;
 use crate::overlay::volume::Volume;
 
@@ -41,7 +41,7 @@ pub(crate) enum Split {
 }
 
 /// Blocks and leaves to be rewritten.
-struct Shared {
+struct RewritePlan {
     until: Generation,
     leaves: usize,
     blocks: usize,
@@ -53,7 +53,7 @@ struct Shared {
     failed: Option<StoreError>,
 }
 
-impl Visitor for Shared {
+impl Visitor for RewritePlan {
     fn node(&mut self, ptr: &BlockPtr, level: u8) -> bool {
         if level == 0 {
             self.leaf = ptr.birth <= self.until;
@@ -69,7 +69,7 @@ impl Visitor for Shared {
                 self.failed = Some(StoreError::Format("malformed extent".into()));
                 return;
             };
-            let shared = |s: &&Stored| s.birth <= self.until;
+            let shared = |s: &&StoredBlock| s.birth <= self.until;
             let count = window.blocks.iter().flatten().filter(shared).count();
             if count > 0 {
                 self.blocks += count;
@@ -110,7 +110,7 @@ impl Jobs {
             self.set_split(vol.id, number, None, edits);
             return Ok(Split::None);
         };
-        let mut shared = Shared {
+        let mut shared = RewritePlan {
             until: origin.generation,
             leaves: 0,
             blocks: 0,
@@ -143,10 +143,10 @@ impl Jobs {
         space.release_reserved(need);
         let mut changed = match copied {
             Ok(changed) => changed,
-            Err(Copying::Reading(error)) => {
+            Err(CopyError::Reading(error)) => {
                 return Ok(self.give_up(vol, number, &error, edits));
             }
-            Err(Copying::Writing(error)) => return Err(error),
+            Err(CopyError::Writing(error)) => return Err(error),
         };
         // A leaf of counts may also be rewritten as it is.
         let counted: BTreeSet<Key> = counts.iter().map(Edit::key).collect();
@@ -186,7 +186,7 @@ impl Jobs {
 fn unshare(
     src: &impl NodeSource,
     root: &TreeRoot,
-    shared: &Shared,
+    shared: &RewritePlan,
 ) -> Result<(Vec<Edit>, u64), StoreError> {
     let mut references = SharedRuns::default();
     let mut elsewhere = 0;
@@ -201,20 +201,20 @@ fn unshare(
     Ok((counts, elsewhere))
 }
 
-enum Copying {
+enum CopyError {
     Reading(StoreError),
     Writing(StoreError),
 }
 
 /// Copies the blocks of the windows that were found. Returns all edits, sorted.
-fn copy(vol: &Volume, cp: &mut CpWriter, shared: Shared) -> Result<Vec<Edit>, Copying> {
-    let Shared {
+fn copy(vol: &Volume, cp: &mut CpWriter, shared: RewritePlan) -> Result<Vec<Edit>, CopyError> {
+    let RewritePlan {
         until,
         mut edits,
         mut windows,
         ..
     } = shared;
-    let mut slots: Vec<&mut Stored> = windows
+    let mut slots: Vec<&mut StoredBlock> = windows
         .iter_mut()
         .flat_map(|(_, window)| window.blocks.iter_mut().flatten())
         .filter(|stored| stored.birth <= until)
@@ -228,13 +228,13 @@ fn copy(vol: &Volume, cp: &mut CpWriter, shared: Shared) -> Result<Vec<Edit>, Co
             Err(error) => {
                 // Nothing will refer to the blocks copied so far.
                 taken.into_iter().for_each(|run| cp.release(run));
-                return Err(Copying::Reading(error));
+                return Err(CopyError::Reading(error));
             }
         };
         let mut done = 0;
         while done < piece.len() {
             let want = (piece.len() - done) as u32;
-            let (addr, count) = cp.alloc(want, None).map_err(Copying::Writing)?;
+            let (addr, count) = cp.alloc(want, None).map_err(CopyError::Writing)?;
             taken.push(Run {
                 addr,
                 count,
@@ -246,7 +246,7 @@ fn copy(vol: &Volume, cp: &mut CpWriter, shared: Shared) -> Result<Vec<Edit>, Co
                 stored.addr = BlockAddr(addr.0 + i);
                 stored.birth = cp.generation();
             }
-            cp.write(addr, written).map_err(Copying::Writing)?;
+            cp.write(addr, written).map_err(CopyError::Writing)?;
             done = end;
         }
     }

@@ -17,14 +17,14 @@ use crate::overlay::volume::LiveVolume;
 use crate::types::FsError;
 
 #[derive(Default)]
-struct Listed {
+struct VolumeIndex {
     by_id: BTreeMap<VolumeId, LiveVolume>,
     by_name: HashMap<String, VolumeId>,
 }
 
 /// The table of volumes: see the module's head.
 pub(crate) struct VolumeTable {
-    listed: RwLock<Listed>,
+    listed: RwLock<VolumeIndex>,
     /// Held while a volume is created: of two with one name, one is first.
     making: Mutex<()>,
     /// Number of the next volume.
@@ -36,7 +36,7 @@ pub(crate) struct VolumeTable {
 }
 
 /// Permission to create a volume; only one exists at a time.
-pub(crate) struct Making<'a>(#[expect(dead_code)] MutexGuard<'a, ()>);
+pub(crate) struct CreatePermit<'a>(#[expect(dead_code)] MutexGuard<'a, ()>);
 
 impl VolumeTable {
     pub(crate) fn new() -> VolumeTable {
@@ -53,13 +53,13 @@ impl VolumeTable {
         self.listed.read().by_id.get(&id).cloned()
     }
 
-    pub(crate) fn named(&self, name: &str) -> Option<LiveVolume> {
+    pub(crate) fn find_by_name(&self, name: &str) -> Option<LiveVolume> {
         let listed = self.listed.read();
         listed.by_id.get(listed.by_name.get(name)?).cloned()
     }
 
     /// Returns all volumes, by number.
-    pub(crate) fn all(&self) -> Vec<LiveVolume> {
+    pub(crate) fn list_volumes(&self) -> Vec<LiveVolume> {
         self.listed.read().by_id.values().cloned().collect()
     }
 
@@ -70,8 +70,8 @@ impl VolumeTable {
     }
 
     /// Waits for the permission to create a volume. No other volume is created while it is held.
-    pub(crate) fn begin_making(&self) -> Making<'_> {
-        Making(self.making.lock())
+    pub(crate) fn begin_making(&self) -> CreatePermit<'_> {
+        CreatePermit(self.making.lock())
     }
 
     /// Returns a number for a new volume. A number is never reused, because clients may still have

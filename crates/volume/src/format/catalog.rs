@@ -15,7 +15,7 @@ use crate::format::codec::{Put, Reader};
 use crate::format::content::ContentHash;
 use crate::format::hash::HashKey;
 use crate::format::mark::MarkId;
-use crate::format::shared_runs::Counted;
+use crate::format::shared_runs::CountedBlock;
 use crate::types::FsError;
 use weir_base::SnapshotIdentity;
 
@@ -490,7 +490,7 @@ pub(crate) struct Catalog {
     /// The volume's stored annotation; empty: none.
     pub(crate) annotation: Arc<str>,
     /// Reference counts that the next checkpoint sets for a repair.
-    pub(crate) corrections: Vec<(Counted, u64)>,
+    pub(crate) corrections: Vec<(CountedBlock, u64)>,
 }
 
 impl Catalog {

@@ -127,15 +127,15 @@ impl<'de> Deserialize<'de> for ContentHash {
 }
 
 /// Hashes records with a volume's key.
-pub(crate) struct Keyed(Sha256);
+pub(crate) struct RecordHasher(Sha256);
 
-impl Keyed {
-    pub(crate) fn new(key: HashKey) -> Keyed {
+impl RecordHasher {
+    pub(crate) fn new(key: HashKey) -> RecordHasher {
         let hasher = Sha256::new()
             .chain_update(DOMAIN)
             .chain_update(key.0.to_le_bytes())
             .chain_update(key.1.to_le_bytes());
-        Keyed(hasher)
+        RecordHasher(hasher)
     }
 
     /// Returns the hash of a record; `Err` if it is malformed. Returns `None` for a record that
@@ -177,10 +177,10 @@ mod tests {
     use super::*;
     use weir_base::{BlockAddr, Generation, Rng, SeededRng};
 
-    use crate::format::record::Stored;
+    use crate::format::record::StoredBlock;
 
-    fn keyed() -> Keyed {
-        Keyed::new(HashKey(1, 2))
+    fn keyed() -> RecordHasher {
+        RecordHasher::new(HashKey(1, 2))
     }
 
     fn element(key: &Key, value: &[u8]) -> [u64; 4] {
@@ -218,7 +218,7 @@ mod tests {
         assert_ne!(base, element(&key, b"valuf"));
         assert_ne!(base, element(&Key::new(7, kind::DIRENT, 10), b"value"));
         assert_ne!(base, element(&Key::new(8, kind::DIRENT, 9), b"value"));
-        let other = Keyed::new(HashKey(1, 3)).element(&key, b"value");
+        let other = RecordHasher::new(HashKey(1, 3)).element(&key, b"value");
         assert_ne!(Ok(Some(base)), other);
     }
 
@@ -227,7 +227,7 @@ mod tests {
         let key = Key::new(7, kind::EXTENT, 0);
         let window = |place: usize, addr, birth, crc| {
             let mut window = Window::EMPTY;
-            window.blocks[place] = Some(Stored {
+            window.blocks[place] = Some(StoredBlock {
                 addr: BlockAddr(addr),
                 birth: Generation(birth),
                 crc,

@@ -20,7 +20,7 @@ use crate::format::calls::CallKey;
 use crate::format::catalog::StreamPosition;
 use crate::format::codec::Put;
 use crate::format::hash::HashKey;
-use crate::format::record::{DirentRef, InodeRec, Placed};
+use crate::format::record::{DirentRef, InodeRec, PlacedPage};
 
 mod decode;
 
@@ -377,7 +377,7 @@ impl Edits {
     }
 
     /// Adds blocks whose contents are already stored in place, in ascending order.
-    pub(crate) fn placed(&mut self, ino: Ino, blocks: impl Iterator<Item = (u64, Placed)>) {
+    pub(crate) fn placed(&mut self, ino: Ino, blocks: impl Iterator<Item = (u64, PlacedPage)>) {
         let mut open: Option<(usize, u64, BlockAddr, u16)> = None; // position of the count, what follows, count
         for (block, placed) in blocks {
             match &mut open {
@@ -489,7 +489,7 @@ mod tests {
         e.position(at);
         e.client(6, Some(b"client"));
         e.client(7, None);
-        let place = |addr: u64| Placed {
+        let place = |addr: u64| PlacedPage {
             addr: BlockAddr(addr),
             crc: addr as u32 * 3,
         };

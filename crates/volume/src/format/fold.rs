@@ -188,7 +188,7 @@ const UPPER: &[(u16, u16, u16, i32)] = &[
 ];
 
 /// A folded name. It may be longer than the name, by half at most.
-pub(crate) type Folded = SmallVec<[u8; 384]>;
+pub(crate) type FoldedName = SmallVec<[u8; 384]>;
 
 fn upper(c: char) -> char {
     if c.is_ascii() {
@@ -209,8 +209,8 @@ fn upper(c: char) -> char {
 }
 
 /// Maps a name to upper case; names that differ in case only give the same bytes.
-pub(crate) fn fold(name: &[u8]) -> Folded {
-    let mut out = Folded::new();
+pub(crate) fn fold(name: &[u8]) -> FoldedName {
+    let mut out = FoldedName::new();
     if name.is_ascii() {
         out.extend_from_slice(name);
         out.make_ascii_uppercase();

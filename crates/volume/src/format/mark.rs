@@ -32,7 +32,7 @@ impl MarkId {
     }
 
     /// Returns the mark whose snapshots have this name; `None` for a snapshot that clients see.
-    pub(crate) fn of(name: &str) -> Option<MarkId> {
+    pub(crate) fn from_name(name: &str) -> Option<MarkId> {
         let digits = name.strip_prefix('\0')?;
         u64::from_str_radix(digits, 16).ok().map(MarkId)
     }
@@ -59,9 +59,9 @@ mod tests {
         assert_eq!(MarkId::after(later, 3), MarkId(later.0 + 1));
         assert_ne!(MarkId::after(MarkId::default(), 0), MarkId::default());
         for mark in [first, next, later] {
-            assert_eq!(MarkId::of(&mark.name()), Some(mark));
+            assert_eq!(MarkId::from_name(&mark.name()), Some(mark));
             assert_eq!(check_name(&mark.name()), Err(FsError::Invalid));
         }
-        assert_eq!(MarkId::of("0000000003000000"), None);
+        assert_eq!(MarkId::from_name("0000000003000000"), None);
     }
 }

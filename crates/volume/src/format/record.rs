@@ -369,13 +369,13 @@ impl<'a> DirentRef<'a> {
 
 /// Location of one stored file block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredBlock {
     pub(crate) addr: BlockAddr,
     pub(crate) birth: Generation,
     pub(crate) crc: u32,
 }
 
-impl Stored {
+impl StoredBlock {
     /// Returns the pointer for readers.
     pub(crate) fn ptr(&self) -> BlockPtr {
         BlockPtr {
@@ -389,12 +389,12 @@ impl Stored {
 /// Location of a page's contents that are already stored in reserved blocks, which a log record
 /// refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Placed {
+pub(crate) struct PlacedPage {
     pub(crate) addr: BlockAddr,
     pub(crate) crc: u32,
 }
 
-impl Placed {
+impl PlacedPage {
     /// Returns the pointer for readers. The block is born when a checkpoint takes it.
     pub(crate) fn ptr(&self) -> BlockPtr {
         BlockPtr {
@@ -408,7 +408,7 @@ impl Placed {
 /// The decoded map of one window: the location of each of its 32 blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Window {
-    pub(crate) blocks: [Option<Stored>; WINDOW as usize],
+    pub(crate) blocks: [Option<StoredBlock>; WINDOW as usize],
 }
 
 impl Window {
@@ -434,7 +434,7 @@ impl Window {
     /// block within the window, blocks).
     fn runs(&self) -> SmallVec<[(usize, usize); 8]> {
         let mut runs: SmallVec<[(usize, usize); 8]> = SmallVec::new();
-        let mut before: Option<Stored> = None;
+        let mut before: Option<StoredBlock> = None;
         for (i, slot) in self.blocks.iter().enumerate() {
             if let Some(s) = slot {
                 let follows = before.is_some_and(|b| {
@@ -490,7 +490,7 @@ impl Window {
                 .iter_mut()
                 .enumerate()
             {
-                *slot = Some(Stored {
+                *slot = Some(StoredBlock {
                     addr: BlockAddr(addr + i as u64),
                     birth,
                     crc: r.u32()?,
@@ -502,11 +502,11 @@ impl Window {
 
     /// Returns the location of one block from an encoded window without decoding the rest: the
     /// lookup of the read path. `Err` if the record is malformed.
-    pub(crate) fn find(bytes: &[u8], index: usize) -> Result<Option<Stored>, Malformed> {
-        Self::find_inner(bytes, index).ok_or(Malformed)
+    pub(crate) fn find(bytes: &[u8], index: usize) -> Result<Option<StoredBlock>, MalformedRecord> {
+        Self::find_inner(bytes, index).ok_or(MalformedRecord)
     }
 
-    fn find_inner(bytes: &[u8], index: usize) -> Option<Option<Stored>> {
+    fn find_inner(bytes: &[u8], index: usize) -> Option<Option<StoredBlock>> {
         Some(match Self::span_inner(bytes, index)? {
             Some(span) => Some(span.get(0)?),
             None => None,
@@ -515,8 +515,8 @@ impl Window {
 
     /// Returns the blocks from this one on, itself included, that are contiguous in file and device
     /// and have one birth. `None` if it is not stored, `Err` if the record is malformed.
-    pub(crate) fn span(bytes: &[u8], index: usize) -> Result<Option<Span<'_>>, Malformed> {
-        Self::span_inner(bytes, index).ok_or(Malformed)
+    pub(crate) fn span(bytes: &[u8], index: usize) -> Result<Option<Span<'_>>, MalformedRecord> {
+        Self::span_inner(bytes, index).ok_or(MalformedRecord)
     }
 
     fn span_inner(bytes: &[u8], index: usize) -> Option<Option<Span<'_>>> {
@@ -551,9 +551,9 @@ impl Span<'_> {
     }
 
     /// Returns the location of one of the blocks.
-    pub(crate) fn get(&self, index: usize) -> Option<Stored> {
+    pub(crate) fn get(&self, index: usize) -> Option<StoredBlock> {
         let crc = self.crcs.get(index * 4..)?.first_chunk::<4>()?;
-        Some(Stored {
+        Some(StoredBlock {
             addr: BlockAddr(self.addr.0.checked_add(index as u64)?),
             birth: self.birth,
             crc: u32::from_le_bytes(*crc),
@@ -563,7 +563,7 @@ impl Span<'_> {
 
 /// A record that cannot be decoded although its checksum is right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Malformed;
+pub(crate) struct MalformedRecord;
 
 /// Returns the number of blocks that `size` bytes extend over.
 pub(crate) fn blocks_of(size: u64) -> u64 {
@@ -663,7 +663,7 @@ mod tests {
             let mut w = Window::EMPTY;
             for (i, slot) in w.blocks.iter_mut().enumerate() {
                 if rng.below(4) > 0 {
-                    *slot = Some(Stored {
+                    *slot = Some(StoredBlock {
                         addr: BlockAddr(if round % 2 == 0 {
                             i as u64
                         } else {

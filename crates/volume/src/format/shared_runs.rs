@@ -36,7 +36,7 @@ use weir_store::tree::{Edit, NodeSource, TreeRoot};
 
 use crate::format::codec::{Put, Reader};
 use crate::format::reading::{get, scan};
-use crate::format::record::{Stored, kind};
+use crate::format::record::{StoredBlock, kind};
 
 /// Blocks of the device in one record.
 pub(crate) const GROUP: u64 = 32;
@@ -45,7 +45,7 @@ pub(crate) const GROUP: u64 = 32;
 pub(crate) const INO: u64 = u64::MAX;
 
 /// A block of the device, as counts identify it.
-pub(crate) type Counted = (BlockAddr, Generation);
+pub(crate) type CountedBlock = (BlockAddr, Generation);
 
 /// Reference count of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,7 +148,7 @@ pub(crate) fn malformed() -> StoreError {
     StoreError::Format("a record of shared blocks is malformed".into())
 }
 
-struct Loaded {
+struct LoadedGroup {
     group: Group,
     changed: bool,
     /// True if the record is in the tree.
@@ -160,7 +160,7 @@ struct Loaded {
 pub(crate) struct SharedRuns {
     /// True if the tree has any counts, once that is known.
     any: Option<bool>,
-    groups: BTreeMap<u64, Loaded>,
+    groups: BTreeMap<u64, LoadedGroup>,
     changed: usize,
 }
 
@@ -190,7 +190,7 @@ impl SharedRuns {
         src: &impl NodeSource,
         root: &TreeRoot,
         number: u64,
-    ) -> Result<&mut Loaded, StoreError> {
+    ) -> Result<&mut LoadedGroup, StoreError> {
         if self.groups.len() >= KEPT + self.changed {
             self.groups.retain(|_, loaded| loaded.changed);
         }
@@ -202,7 +202,7 @@ impl SharedRuns {
                     Some(value) => Group::decode(value).ok_or_else(malformed)?,
                     None => Group::EMPTY,
                 };
-                Ok(free.insert(Loaded {
+                Ok(free.insert(LoadedGroup {
                     group,
                     changed: false,
                     stored: stored.is_some(),
@@ -216,7 +216,7 @@ impl SharedRuns {
         &mut self,
         src: &impl NodeSource,
         root: &TreeRoot,
-        block: Stored,
+        block: StoredBlock,
         how: impl FnOnce(Option<Count>) -> Result<(Option<Count>, T), StoreError>,
     ) -> Result<T, StoreError> {
         let (number, at) = place(block.addr);
@@ -243,7 +243,7 @@ impl SharedRuns {
         &mut self,
         src: &impl NodeSource,
         root: &TreeRoot,
-        block: Stored,
+        block: StoredBlock,
     ) -> Result<bool, StoreError> {
         if self.is_empty(src, root)? {
             return Ok(false);
@@ -256,7 +256,7 @@ impl SharedRuns {
         &mut self,
         src: &impl NodeSource,
         root: &TreeRoot,
-        block: Stored,
+        block: StoredBlock,
     ) -> Result<(), StoreError> {
         self.any = Some(true);
         self.change(src, root, block, |count| {
@@ -274,7 +274,7 @@ impl SharedRuns {
         &mut self,
         src: &impl NodeSource,
         root: &TreeRoot,
-        block: Stored,
+        block: StoredBlock,
     ) -> Result<bool, StoreError> {
         if self.is_empty(src, root)? {
             return Ok(false);
@@ -314,11 +314,11 @@ impl SharedRuns {
         &mut self,
         src: &impl NodeSource,
         root: &TreeRoot,
-        (addr, birth): Counted,
+        (addr, birth): CountedBlock,
         references: u64,
     ) -> Result<(), StoreError> {
         self.any = Some(true);
-        let block = Stored {
+        let block = StoredBlock {
             addr,
             birth,
             crc: 0,
@@ -387,8 +387,8 @@ mod tests {
 
     #[test]
     fn references_are_counted() {
-        struct Nothing;
-        impl NodeSource for Nothing {
+        struct EmptySource;
+        impl NodeSource for EmptySource {
             fn node(
                 &self,
                 _: &weir_store::BlockPtr,
@@ -396,8 +396,8 @@ mod tests {
                 unreachable!("the tree is empty")
             }
         }
-        let (src, root) = (&Nothing, &TreeRoot::EMPTY);
-        let block = Stored {
+        let (src, root) = (&EmptySource, &TreeRoot::EMPTY);
+        let block = StoredBlock {
             addr: BlockAddr(100),
             birth: Generation(3),
             crc: 5,
@@ -406,7 +406,7 @@ mod tests {
         assert!(!shared.release(src, root, block).unwrap(), "the only one");
         shared.share(src, root, block).unwrap();
         shared.share(src, root, block).unwrap();
-        let other_age = Stored {
+        let other_age = StoredBlock {
             birth: Generation(4),
             ..block
         };

@@ -82,14 +82,14 @@ pub(crate) fn well_formed(key: Key, value: &[u8]) -> bool {
 
 /// Collects the attributes of an inode in a tree, for `check`.
 #[derive(Default)]
-pub(crate) struct Collected {
+pub(crate) struct AttributeCollector {
     xattrs: Pieces,
     acl: Pieces,
     /// True if there are tokens.
     pub(crate) has_tokens: bool,
 }
 
-impl Collected {
+impl AttributeCollector {
     pub(crate) fn push(&mut self, key: Key, value: &[u8]) {
         match key.kind {
             kind::XATTR => drop(self.xattrs.insert(key.sub, value.to_vec())),

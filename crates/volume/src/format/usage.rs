@@ -53,7 +53,7 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    pub(crate) fn of(rec: &InodeRec) -> Owners {
+    pub(crate) fn from_record(rec: &InodeRec) -> Owners {
         let (uid, gid, tree) = (rec.uid, rec.gid, rec.tree);
         Owners { uid, gid, tree }
     }

@@ -76,7 +76,7 @@ impl ClientRecords {
     }
 
     /// Returns all records, by number.
-    pub fn all(&self) -> Vec<(u64, Box<[u8]>)> {
+    pub fn list_records(&self) -> Vec<(u64, Box<[u8]>)> {
         self.core.clients.list()
     }
 
@@ -98,7 +98,7 @@ impl ClientRecords {
         if !self.core.end_grace() {
             return;
         }
-        for vol in self.cp.table().all() {
+        for vol in self.cp.table().list_volumes() {
             if !vol.live().unlinked.is_empty() {
                 self.core.schedule.note_changed(vol.id);
             }

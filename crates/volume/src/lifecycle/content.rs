@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use weir_base::Ino;
 use weir_store::tree::{Diff, TreeRoot};
 
-use crate::format::content::{ContentHash, Keyed};
+use crate::format::content::{ContentHash, RecordHasher};
 use crate::lifecycle::mirror::SnapshotHold;
 use crate::lifecycle::outgoing::Source;
 use crate::lifecycle::receive::Receive;
@@ -25,7 +25,7 @@ pub struct ContentWalk {
     _roots: [Arc<RootState>; 2],
     _holds: SmallVec<[SnapshotHold; 2]>,
     diff: Diff,
-    keyed: Keyed,
+    keyed: RecordHasher,
     hash: ContentHash,
     /// The snapshot whose hash is computed, to be stored there.
     target: Option<u32>,
@@ -44,7 +44,7 @@ impl ContentWalk {
         let (old, hash) = old.unwrap_or_else(empty);
         ContentWalk {
             diff: Diff::new(&old.root, &new.root),
-            keyed: Keyed::new(volume.key.get()),
+            keyed: RecordHasher::new(volume.key.get()),
             volume: Arc::clone(volume),
             _roots: [old, new],
             _holds: holds,

@@ -88,7 +88,7 @@ impl Engine {
         // A volume reverted to before the mark has lost it; its clones may have it.
         self.delete_with_clones(&|vol| base_of(vol).is_none())?;
         let core = &self.core;
-        for vol in self.cp.table().all() {
+        for vol in self.cp.table().list_volumes() {
             let live = vol.live();
             let _admin = live.admin.lock();
             let Some(id) = base_of(&vol) else {
@@ -111,7 +111,7 @@ impl Engine {
     fn delete_where(&self, doomed: &dyn Fn(&LiveVolume) -> bool) -> Result<(), StandbyError> {
         let mut deleted = false;
         loop {
-            let all = self.cp.table().all();
+            let all = self.cp.table().list_volumes();
             let mut left = all.iter().filter(|vol| doomed(vol)).peekable();
             if left.peek().is_none() {
                 break;
@@ -140,7 +140,7 @@ impl Engine {
 
     /// Deletes volumes with all their clones.
     fn delete_with_clones(&self, first: &dyn Fn(&LiveVolume) -> bool) -> Result<(), StandbyError> {
-        let all = self.cp.table().all();
+        let all = self.cp.table().list_volumes();
         let mut doomed: Vec<VolumeId> = Vec::new();
         loop {
             let more: Vec<VolumeId> = all
@@ -171,7 +171,9 @@ impl Engine {
                 vol
             }
             None => {
-                let there = table.get(step.number).or_else(|| table.named(step.name));
+                let there = table
+                    .get(step.number)
+                    .or_else(|| table.find_by_name(step.name));
                 // To look for clones among very many volumes takes long.
                 if there.is_some() {
                     let this = |vol: &LiveVolume| vol.id == step.number || *vol.name == *step.name;

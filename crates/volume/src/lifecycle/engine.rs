@@ -18,13 +18,13 @@ use crate::format::edit::Edits;
 use crate::format::hash::HashKey;
 use crate::format::record::{InodeRec, ROOT_INO};
 use crate::format::volume_change::VolumeChange;
-use crate::lifecycle::recovery::{self, Recovered};
+use crate::lifecycle::recovery::{self, RecoveryStats};
 use crate::lifecycle::restore::restore;
 use crate::overlay::checkpoint_pacing::MakeCheckpoint;
 use crate::overlay::core::{Core, CoreOptions};
 use crate::overlay::inode::Inode;
 use crate::overlay::reservation::Reservation;
-use crate::overlay::volume::{Entered, LiveVolume, Volume};
+use crate::overlay::volume::{ChangePermit, LiveVolume, Volume};
 use crate::types::{FileKind, FsError, Stop};
 
 /// Options of an engine.
@@ -76,7 +76,7 @@ pub struct Engine {
     pub(crate) core: Arc<Core>,
     pub(crate) cp: Arc<Checkpointer>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    recovered: Recovered,
+    recovered: RecoveryStats,
 }
 
 impl Engine {
@@ -143,7 +143,7 @@ impl Engine {
     }
 
     /// Returns the counts of the log records replayed at the opening.
-    pub fn recovered(&self) -> Recovered {
+    pub fn recovered(&self) -> RecoveryStats {
         self.recovered
     }
 
@@ -171,7 +171,7 @@ impl Engine {
     pub fn volumes(&self) -> Vec<Arc<Volume>> {
         self.cp
             .table()
-            .all()
+            .list_volumes()
             .iter()
             .map(|vol| Arc::clone(vol.volume()))
             .collect()
@@ -182,14 +182,14 @@ impl Engine {
     /// # Errors
     /// `NotFound`.
     pub(crate) fn live_volume(&self, name: &str) -> Result<LiveVolume, FsError> {
-        self.cp.table().named(name).ok_or(FsError::NotFound)
+        self.cp.table().find_by_name(name).ok_or(FsError::NotFound)
     }
 
     /// Returns the volume with this name.
     pub fn volume(&self, name: &str) -> Option<Arc<Volume>> {
         self.cp
             .table()
-            .named(name)
+            .find_by_name(name)
             .map(|vol| Arc::clone(vol.volume()))
     }
 
@@ -223,7 +223,7 @@ impl Engine {
             let pass = self.core.epoch_lock().enter();
             let table = self.cp.table();
             let making = table.begin_making();
-            if table.named(name).is_some() {
+            if table.find_by_name(name).is_some() {
                 return Err(FsError::Exists);
             }
             let id = table.next_id()?;
@@ -237,7 +237,7 @@ impl Engine {
             let vol = table.add_empty(&self.core, id, key, name);
             drop(making);
             let inode = Arc::new(Inode::new(ROOT_INO, top));
-            let entered = Entered::with(pass, &vol);
+            let entered = ChangePermit::with(pass, &vol);
             vol.touch(&entered, &inode, &mut inode.state.write(), &mut reservation)
                 .new = true;
             vol.table.insert_new(&inode);

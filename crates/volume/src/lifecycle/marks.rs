@@ -9,7 +9,7 @@ use weir_base::limits::engine::SEALED_MOST;
 use crate::format::edit::{Edits, SnapshotEdit};
 use crate::format::mark::MarkId;
 use crate::lifecycle::engine::Engine;
-use crate::overlay::snapshots::{Change, Made};
+use crate::overlay::snapshots::{Change, SnapshotProperties};
 use crate::overlay::volume::LiveVolume;
 use crate::types::{FsError, Stop};
 
@@ -21,7 +21,7 @@ impl Engine {
     /// since, may lack it.
     pub fn marks(&self) -> Vec<MarkId> {
         let mut all: Vec<MarkId> = Vec::new();
-        for vol in self.cp.table().all() {
+        for vol in self.cp.table().list_volumes() {
             all.extend(
                 vol.live()
                     .snaps
@@ -43,7 +43,7 @@ impl Engine {
     /// `Busy` while a clone is being split or a volume is being reverted; `NoSpace` if a volume can
     /// have no more snapshots; `ReadOnly`, `Delay`.
     pub fn make_mark(&self) -> Result<MarkId, FsError> {
-        let volumes = self.cp.table().all();
+        let volumes = self.cp.table().list_volumes();
         let admins: Vec<_> = volumes.iter().map(|vol| vol.live().admin.lock()).collect();
         self.prepare_mark(&volumes)?;
         let mark = self.next_mark();
@@ -80,7 +80,7 @@ impl Engine {
     /// Makes the snapshots of a mark. The epoch lock is held exclusively.
     pub(crate) fn seal_mark(&self, mark: MarkId, volumes: &[LiveVolume]) -> Result<(), FsError> {
         let core = &self.core;
-        let (name, now) = (mark.name(), core.agg.clock().now());
+        let (name, now) = (mark.name(), core.agg.clock().current_time());
         let mut ids = Vec::with_capacity(volumes.len());
         for vol in volumes {
             vol.live().standing.free()?;
@@ -98,7 +98,7 @@ impl Engine {
                 label: "",
             });
             core.log.append(edits).map_err(Stop::refusal)?;
-            let made = Made {
+            let made = SnapshotProperties {
                 id,
                 name: name.clone(),
                 label: String::new(),
@@ -116,7 +116,7 @@ impl Engine {
     /// # Errors
     /// `ReadOnly`, `Delay`.
     pub fn drop_marks(&self, dropped: impl Fn(MarkId) -> bool) -> Result<(), FsError> {
-        for vol in self.cp.table().all() {
+        for vol in self.cp.table().list_volumes() {
             let _admin = vol.live().admin.lock();
             self.drop_marks_of(&vol, &dropped)?;
         }

@@ -21,10 +21,10 @@ use crate::format::catalog::MirrorRec;
 use crate::format::record::ROOT_INO;
 use crate::lifecycle::engine::Engine;
 use crate::overlay::context::EngineContext;
-use crate::overlay::receiving::Receiving;
+use crate::overlay::receiving::DestinationState;
 use crate::overlay::role::{State, Writers};
 use crate::overlay::volume::{Live, LiveVolume, Volume};
-use crate::types::{Backpressure, FsError, Replaced, Stop};
+use crate::types::{Backpressure, FsError, ReplacementKind, Stop};
 use weir_base::SnapshotIdentity;
 
 /// A position in the sending order of a transfer: bytes of a key, which compare like keys.
@@ -190,7 +190,7 @@ impl LiveVolume {
     fn turn(
         &self,
         writers: Option<Writers>,
-        change: impl FnOnce(&mut Receiving) -> Result<(), FsError>,
+        change: impl FnOnce(&mut DestinationState) -> Result<(), FsError>,
     ) -> Result<(), FsError> {
         let core = &self.core;
         core.epoch_lock().exclusive(|| {
@@ -261,7 +261,7 @@ impl Engine {
             core.schedule.note_changed(vol.id);
             Ok(())
         })?;
-        core.replaced(vol.id, Replaced::Whole);
+        core.replaced(vol.id, ReplacementKind::Whole);
         core.schedule.cp_now()
     }
 
@@ -296,7 +296,7 @@ impl Engine {
             live.exported.store(None);
             Ok(())
         });
-        self.core.replaced(vol.id, Replaced::Whole);
+        self.core.replaced(vol.id, ReplacementKind::Whole);
         done
     }
 

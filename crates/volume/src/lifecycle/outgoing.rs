@@ -24,7 +24,7 @@ use crate::format::record::{Window, kind};
 use crate::lifecycle::mirror::{Position, SnapshotHold};
 use crate::overlay::context::EngineContext;
 use crate::overlay::inode::malformed;
-use crate::overlay::receiving::Incoming;
+use crate::overlay::receiving::TransferHeader;
 use crate::overlay::root::RootState;
 use crate::overlay::volume::Volume;
 use crate::types::{Backpressure, FsError, Stop};
@@ -43,7 +43,7 @@ impl BlockRef {
 
 /// One difference between the base and the target of a transfer.
 #[derive(Debug)]
-pub enum Sent {
+pub enum DiffItem {
     /// A record that has this value in the target.
     Put {
         /// The record's position in the order of sending.
@@ -68,9 +68,9 @@ pub enum Sent {
 }
 
 /// The difference between two snapshots of a volume, or between one and an empty volume.
-pub struct Outgoing {
+pub struct SnapshotDiff {
     volume: Arc<Volume>,
-    incoming: Incoming,
+    incoming: TransferHeader,
     referenced: u64,
     old: Arc<RootState>,
     new: Arc<RootState>,
@@ -123,11 +123,11 @@ impl NodeSource for Source<'_> {
     }
 }
 
-fn at(key: Key) -> Position {
+fn position_of(key: Key) -> Position {
     Position(key.encode())
 }
 
-impl Outgoing {
+impl SnapshotDiff {
     /// Starts the difference between `base` and `target`, both snapshots of `volume`; without a
     /// base, all of `target`. If the snapshots are very new, blocks the thread until a checkpoint
     /// has made them: from then on their content is fixed.
@@ -138,7 +138,7 @@ impl Outgoing {
         volume: &Arc<Volume>,
         base: Option<SnapshotIdentity>,
         target: SnapshotIdentity,
-    ) -> Result<Outgoing, FsError> {
+    ) -> Result<SnapshotDiff, FsError> {
         let mut holds = SmallVec::new();
         let hold = volume.hold_identity(target)?;
         let newer = hold.id();
@@ -156,8 +156,8 @@ impl Outgoing {
         let snapshot = volume.snapshot_with(target).ok_or(FsError::NotFound)?;
         let next_ino = volume.live()?.snaps.lock().next_ino(newer);
         let key = volume.key.get();
-        Ok(Outgoing {
-            incoming: Incoming {
+        Ok(SnapshotDiff {
+            incoming: TransferHeader {
                 base,
                 target,
                 name: snapshot.name,
@@ -176,7 +176,7 @@ impl Outgoing {
     }
 
     /// Returns the description of the snapshot for the destination.
-    pub fn incoming(&self) -> &Incoming {
+    pub fn incoming(&self) -> &TransferHeader {
         &self.incoming
     }
 
@@ -207,7 +207,7 @@ impl Outgoing {
     ///
     /// # Errors
     /// `Io`.
-    pub fn advance(&mut self) -> Result<Option<Sent>, FsError> {
+    pub fn advance(&mut self) -> Result<Option<DiffItem>, FsError> {
         loop {
             let src = Source(&self.volume);
             let found = self.diff.advance(&src);
@@ -221,8 +221,13 @@ impl Outgoing {
             }
             if key.kind != kind::EXTENT {
                 return Ok(Some(match found.new {
-                    Some(value) => Sent::Put { at: at(key), value },
-                    None => Sent::Gone { at: at(key) },
+                    Some(value) => DiffItem::Put {
+                        at: position_of(key),
+                        value,
+                    },
+                    None => DiffItem::Gone {
+                        at: position_of(key),
+                    },
                 }));
             }
             let (old, new) = (self.window(key, found.old)?, self.window(key, found.new)?);
@@ -236,8 +241,8 @@ impl Outgoing {
                 }
             }
             if !blocks.is_empty() || holes != 0 {
-                let at = at(key);
-                return Ok(Some(Sent::Data { at, blocks, holes }));
+                let at = position_of(key);
+                return Ok(Some(DiffItem::Data { at, blocks, holes }));
             }
         }
     }

@@ -38,9 +38,9 @@ use crate::format::side;
 use crate::lifecycle::mirror::Position;
 use crate::overlay::context::EngineContext;
 use crate::overlay::delta::Charge;
-use crate::overlay::receiving::{Batch, Changed, Incoming};
+use crate::overlay::receiving::{Batch, ChangedWindow, TransferHeader};
 use crate::overlay::volume::{LiveVolume, Volume};
-use crate::types::{Backpressure, FileKind, FsError, Replaced, Stop};
+use crate::types::{Backpressure, FileKind, FsError, ReplacementKind, Stop};
 use weir_base::SnapshotIdentity;
 
 /// Approximate memory in bytes of a record besides its value.
@@ -67,7 +67,7 @@ impl Volume {
     /// `Invalid` if the volume is not a destination, or `incoming` is inconsistent; `Busy` if a
     /// transfer is being received already; `CrossDevice` if clients do not see the base; `Exists`
     /// if the snapshot exists; `ReadOnly`; `Stale`.
-    pub fn receive(self: &Arc<Self>, incoming: &Incoming) -> Result<Receive, FsError> {
+    pub fn receive(self: &Arc<Self>, incoming: &TransferHeader) -> Result<Receive, FsError> {
         let names = incoming.name.len() <= MAX_VOLUME_NAME && incoming.label.len() <= MAX_LABEL;
         if incoming.name.is_empty() || !names || incoming.next_ino >= 1 << 62 {
             return Err(FsError::Invalid);
@@ -129,7 +129,7 @@ impl Volume {
 /// A transfer into a volume. Dropping it ends the transfer; received data is kept.
 pub struct Receive {
     vol: LiveVolume,
-    incoming: Incoming,
+    incoming: TransferHeader,
     /// Lower bound of further keys.
     last: Key,
     /// Data received since the last mark.
@@ -154,11 +154,12 @@ fn well_formed(key: Key, value: &[u8]) -> bool {
         kind::DIRENT => {
             let place = key.sub >= 1 << DISAMBIGUATOR_BITS && key.sub - hash_of(key.sub) < VARIANTS;
             let entry = DirentRef::decode(value);
-            key.ino != 0 && place && entry.is_some_and(|e| named(e.name))
+            key.ino != 0 && place && entry.is_some_and(|e| is_valid_name(e.name))
         }
         kind::STREAM => {
             let entry = DirentRef::decode(value);
-            key.ino != 0 && entry.is_some_and(|e| e.kind == FileKind::Regular && named(e.name))
+            key.ino != 0
+                && entry.is_some_and(|e| e.kind == FileKind::Regular && is_valid_name(e.name))
         }
         kind::ORPHAN => key.ino == 0 && value.is_empty(),
         kind::XATTR | kind::ACL | kind::TOKEN => side::well_formed(key, value),
@@ -208,7 +209,7 @@ pub fn leads(at: Position, value: &[u8]) -> Option<Leads<'_>> {
     })
 }
 
-fn named(name: &[u8]) -> bool {
+fn is_valid_name(name: &[u8]) -> bool {
     !matches!(name, b"." | b"..") && !name.iter().any(|b| matches!(b, 0 | b'/'))
 }
 
@@ -332,7 +333,7 @@ impl Receive {
         match self.next.windows.last_mut().filter(|last| last.key == key) {
             // Two parts of a window between two marks: the sender does not do that, but could.
             Some(_) => return Err(FsError::Invalid),
-            None => self.next.windows.push(Changed {
+            None => self.next.windows.push(ChangedWindow {
                 key,
                 holes,
                 pages: count,
@@ -451,7 +452,7 @@ impl Receive {
             vol.core.schedule.note_changed(vol.id);
         }
         let done = vol.core.schedule.cp_now();
-        vol.core.replaced(vol.id, Replaced::Content);
+        vol.core.replaced(vol.id, ReplacementKind::Content);
         done?;
         let found = vol.snapshot_with(self.incoming.target);
         found.map(|s| s.id).ok_or(FsError::NoSpace)

@@ -21,7 +21,7 @@ use crate::checkpoint::checkpointer::Checkpointer;
 use crate::format::calls::DoneCall;
 use crate::format::edit::{self, Crcs, Edit, SnapshotEdit};
 use crate::format::mark::MarkId;
-use crate::format::record::{InodeRec, Placed, blocks_of};
+use crate::format::record::{InodeRec, PlacedPage, blocks_of};
 use crate::ops::clone_range::Contents;
 use crate::overlay::context::EngineContext;
 use crate::overlay::core::Core;
@@ -30,12 +30,12 @@ use crate::overlay::event::block_on;
 use crate::overlay::file_delta::{Page, RANGE_BYTES};
 use crate::overlay::inode::Inode;
 use crate::overlay::reservation::Reservation;
-use crate::overlay::volume::{Entered, LiveVolume};
+use crate::overlay::volume::{ChangePermit, LiveVolume};
 use crate::types::{FileKind, FsError, Stop};
 
 /// Counts of what recovery replayed from the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Recovered {
+pub struct RecoveryStats {
     /// Log records that were applied.
     pub records: u64,
     /// Edits in those records.
@@ -54,11 +54,14 @@ pub struct Recovered {
 const SKIP_INODES: u64 = 1 << 20;
 
 /// Applies `records` in order.
-pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Recovered, StoreError> {
+pub(crate) fn replay(
+    cp: &Checkpointer,
+    mut records: log::Replay,
+) -> Result<RecoveryStats, StoreError> {
     let (core, table) = (cp.core(), cp.table());
-    let mut done = Recovered {
+    let mut done = RecoveryStats {
         unclean: cp.stored().in_use,
-        ..Recovered::default()
+        ..RecoveryStats::default()
     };
     // Frames that checkpoints during the replay leave in the cache are evicted.
     let mut frame = || core.agg.cache().alloc(Class::Foreground);
@@ -119,9 +122,9 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
             match edit {
                 // The mark may lack earlier unstable writes, and is not at the partner.
                 Edit::Snapshot(SnapshotEdit::Made { id, name, .. })
-                    if !exact && MarkId::of(name).is_some() =>
+                    if !exact && MarkId::from_name(name).is_some() =>
                 {
-                    MarkId::of(name)
+                    MarkId::from_name(name)
                         .into_iter()
                         .for_each(|mark| core.note_mark(mark));
                     vol.live().snaps.lock().skip(id);
@@ -136,7 +139,7 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
                 }),
                 Edit::Snapshot(edit) => vol.replay_snapshot(vol.live(), edit),
                 edit => {
-                    let pass = Entered::with(core.epoch_lock().enter(), &vol);
+                    let pass = ChangePermit::with(core.epoch_lock().enter(), &vol);
                     vol.apply(&pass, edit, &mut pages)?;
                 }
             }
@@ -165,7 +168,7 @@ fn allocate_rest(core: &Core, records: &mut log::Replay) -> Result<(), StoreErro
 }
 
 pub(crate) fn skip_inodes(cp: &Checkpointer) {
-    for vol in cp.table().all() {
+    for vol in cp.table().list_volumes() {
         vol.counters.skip_inodes(SKIP_INODES, u64::MAX);
         cp.core().schedule.note_changed(vol.id);
     }
@@ -215,7 +218,7 @@ impl LiveVolume {
     /// Applies one edit to the overlays.
     pub(crate) fn apply(
         &self,
-        pass: &Entered<'_>,
+        pass: &ChangePermit<'_>,
         edit: Edit<'_>,
         pages: &mut impl Iterator<Item = Frame>,
     ) -> Result<(), StoreError> {
@@ -380,7 +383,7 @@ impl LiveVolume {
     /// Applies pages to an inode, if it exists.
     pub(crate) fn apply_pages(
         &self,
-        pass: &Entered<'_>,
+        pass: &ChangePermit<'_>,
         ino: Ino,
         pages: impl Iterator<Item = (u64, Page)>,
     ) -> Result<(), StoreError> {
@@ -422,7 +425,7 @@ impl LiveVolume {
                 what: "the intent log and the trees both refer to it",
             });
         }
-        let placed = (addr.0..).zip(crcs.iter()).map(|(addr, crc)| Placed {
+        let placed = (addr.0..).zip(crcs.iter()).map(|(addr, crc)| PlacedPage {
             addr: BlockAddr(addr),
             crc,
         });

@@ -142,7 +142,7 @@ pub(crate) fn restore(cp: &Checkpointer) -> Result<(), StoreError> {
         }
         table.insert(vol);
     }
-    for vol in table.all() {
+    for vol in table.list_volumes() {
         let origin = vol.live().catalog.lock().rec.origin;
         if let Some(origin) = origin
             && let Some(parent) = table.get(origin.volume)

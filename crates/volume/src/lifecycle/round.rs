@@ -76,7 +76,7 @@ struct HeldTree {
 }
 
 impl HeldTree {
-    fn of(vol: &Volume, snapshot: u32) -> Result<HeldTree, FsError> {
+    fn from_snapshot(vol: &Volume, snapshot: u32) -> Result<HeldTree, FsError> {
         let mut cx = crate::overlay::context::EngineContext::new(weir_base::Time::EPOCH);
         let view = vol.drive_blocking(&mut cx, |_| vol.view(snapshot))?;
         Ok(HeldTree {
@@ -104,7 +104,7 @@ struct Leg {
 }
 
 /// A volume of a round.
-struct Planned {
+struct RoundVolume {
     vol: Arc<Volume>,
     /// Entries before the legs.
     head: Vec<Vec<u8>>,
@@ -127,7 +127,7 @@ struct Walk {
 pub struct Round {
     mark: MarkId,
     base: Option<MarkId>,
-    volumes: Vec<Planned>,
+    volumes: Vec<RoundVolume>,
     tail: Vec<Vec<u8>>,
     digest: u16,
     /// Number of entries made so far.
@@ -142,7 +142,7 @@ pub struct Round {
 }
 
 /// State of a volume at the moment of the mark that is in no tree.
-struct Known {
+struct VolumeMetadata {
     vol: LiveVolume,
     limit: u64,
     annotation: Arc<str>,
@@ -152,10 +152,10 @@ struct Known {
     marks: Vec<(MarkId, u32)>,
 }
 
-impl Known {
-    fn of(vol: &LiveVolume) -> Known {
+impl VolumeMetadata {
+    fn from_volume(vol: &LiveVolume) -> VolumeMetadata {
         let snaps = vol.live().snaps.lock();
-        Known {
+        VolumeMetadata {
             vol: vol.clone(),
             limit: vol.space.limit(),
             annotation: Arc::default(),
@@ -167,7 +167,7 @@ impl Known {
         .with_rest()
     }
 
-    fn with_rest(mut self) -> Known {
+    fn with_rest(mut self) -> VolumeMetadata {
         self.annotation = self.vol.annotation();
         self.origin = self.vol.origin();
         self
@@ -198,7 +198,7 @@ impl Engine {
         if base.is_some_and(|base| !self.marks().contains(&base)) {
             return Err(FsError::NotFound);
         }
-        let volumes = self.cp.table().all();
+        let volumes = self.cp.table().list_volumes();
         // No operation on a whole volume runs until the roots are known.
         let admins: Vec<_> = volumes.iter().map(|vol| vol.live().admin.lock()).collect();
         self.prepare_mark(&volumes)?;
@@ -206,7 +206,7 @@ impl Engine {
         let ids: Vec<VolumeId> = volumes.iter().map(|vol| vol.id).collect();
         let (known, mut tail, stream) = core.epoch_lock().exclusive(|| {
             let table = self.cp.table();
-            let now: Vec<VolumeId> = table.all().iter().map(|vol| vol.id).collect();
+            let now: Vec<VolumeId> = table.list_volumes().iter().map(|vol| vol.id).collect();
             if now != ids {
                 return Err(FsError::Busy);
             }
@@ -222,7 +222,8 @@ impl Engine {
                 return Err(FsError::Busy);
             }
             self.seal_mark(mark, &volumes)?;
-            let known: Vec<Known> = volumes.iter().map(Known::of).collect();
+            let known: Vec<VolumeMetadata> =
+                volumes.iter().map(VolumeMetadata::from_volume).collect();
             let mut tail = Vec::new();
             let mut stream = None;
             if let Some((at, window)) = follow {
@@ -261,10 +262,10 @@ impl Engine {
         if !there(&mark) || base.is_some_and(|base| !there(&base)) {
             return Err(FsError::NotFound);
         }
-        let volumes = self.cp.table().all();
+        let volumes = self.cp.table().list_volumes();
         let admins: Vec<_> = volumes.iter().map(|vol| vol.live().admin.lock()).collect();
-        let all = volumes.iter().map(Known::of);
-        let known: Vec<Known> = all.filter(|k| k.id_of(mark).is_some()).collect();
+        let all = volumes.iter().map(VolumeMetadata::from_volume);
+        let known: Vec<VolumeMetadata> = all.filter(|k| k.id_of(mark).is_some()).collect();
         let end = Step::End {
             next_volume: self.cp.table().next(),
             at: StreamPosition::at_mark(mark),
@@ -296,7 +297,7 @@ impl Engine {
         &self,
         base: Option<MarkId>,
         mark: MarkId,
-        known: &[Known],
+        known: &[VolumeMetadata],
         tail: Vec<Vec<u8>>,
     ) -> Result<Round, FsError> {
         let mut volumes = Vec::with_capacity(known.len());
@@ -339,20 +340,20 @@ impl Engine {
         &self,
         base: Option<MarkId>,
         mark: MarkId,
-        k: &Known,
-    ) -> Result<Planned, FsError> {
+        k: &VolumeMetadata,
+    ) -> Result<RoundVolume, FsError> {
         let vol = k.vol.volume();
         let target = k.id_of(mark).ok_or(FsError::NotFound)?;
         let based = base.and_then(|base| Some((base, k.id_of(base)?)));
         let mut old = HeldTree::empty();
         let after = match (based, k.origin) {
             (Some((_, id)), _) => {
-                old = HeldTree::of(vol, id)?;
+                old = HeldTree::from_snapshot(vol, id)?;
                 id
             }
             (None, Some((origin, id))) => {
                 let parent = self.cp.table().get(origin).ok_or(FsError::NotFound)?;
-                old = HeldTree::of(parent.volume(), id)?;
+                old = HeldTree::from_snapshot(parent.volume(), id)?;
                 0
             }
             (None, None) => 0,
@@ -388,7 +389,7 @@ impl Engine {
         let last = last.ok_or(FsError::NotFound)?;
         for (id, created, name, label) in between.chain([(target, last.created, &*name, "")]) {
             let next_ino = k.vol.live().snaps.lock().next_ino(id);
-            let new = HeldTree::of(vol, id)?;
+            let new = HeldTree::from_snapshot(vol, id)?;
             let mut edits = Edits::new(vol.id, 64 + name.len() + label.len());
             edits.snapshot(SnapshotEdit::Made {
                 id,
@@ -403,7 +404,7 @@ impl Engine {
                 made: edits.meta,
             });
         }
-        Ok(Planned {
+        Ok(RoundVolume {
             vol: Arc::clone(vol),
             head,
             legs,
@@ -414,7 +415,7 @@ impl Engine {
 /// Returns true if a copy that returns to the mark keeps the volume. It has the mark, and so has
 /// its origin if it is a clone, since an origin without the mark (it was reverted to before) is
 /// deleted with all its clones.
-fn is_based(known: &[Known], k: &Known, base: MarkId) -> bool {
+fn is_based(known: &[VolumeMetadata], k: &VolumeMetadata, base: MarkId) -> bool {
     let origin = |(id, _): (VolumeId, u32)| known.iter().find(|other| other.vol.id == id);
     k.id_of(base).is_some()
         && k.origin
@@ -578,7 +579,7 @@ impl Round {
     }
 
     /// Returns the position of a copy that has this many of its entries.
-    fn at(&self, entries: u64) -> StreamPosition {
+    fn position_after(&self, entries: u64) -> StreamPosition {
         StreamPosition::in_round(self.mark, self.digest, entries)
     }
 
@@ -586,7 +587,7 @@ impl Round {
     pub fn goes_on_at(&self, at: StreamPosition) -> bool {
         match self.made {
             0 => at.mark() != Some(self.mark) || at.entries() == 0,
-            _ => at == self.at(self.made),
+            _ => at == self.position_after(self.made),
         }
     }
 
@@ -643,7 +644,7 @@ impl Round {
             pages = read.map_err(|e| unreadable(vol, &e))?.into();
         }
         Ok(Some(RoundEntry {
-            at: self.at(self.made),
+            at: self.position_after(self.made),
             meta,
             pages,
         }))

@@ -66,7 +66,7 @@ pub trait ScrubWatch {
 
 /// Results of a scrub.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Scrubbed {
+pub struct ScrubStats {
     /// Tree nodes read and verified.
     pub nodes: u64,
     /// Data blocks read and verified.
@@ -84,9 +84,9 @@ impl Engine {
     ///
     /// # Errors
     /// [`StoreError::NoMemory`].
-    pub fn scrub(&self, watch: &mut dyn ScrubWatch) -> Result<Scrubbed, StoreError> {
+    pub fn scrub(&self, watch: &mut dyn ScrubWatch) -> Result<ScrubStats, StoreError> {
         let verifier = Verifier::new(self.aggregate())?;
-        let mut seen = Scrubbed::default();
+        let mut seen = ScrubStats::default();
         let aggregate = self.aggregate();
         watch.expects(self.contents());
         // The pin comes before the root: a root is protected by its own pin and by any older one.
@@ -142,7 +142,7 @@ fn sweep<T>(
     id: VolumeId,
     hold: impl Fn() -> Option<(T, TreeRoot)>,
     watch: &mut dyn ScrubWatch,
-    seen: &mut Scrubbed,
+    seen: &mut ScrubStats,
 ) -> ControlFlow<()> {
     let mut from = Some(Key::MIN);
     while let Some(key) = from {

@@ -33,7 +33,7 @@ use crate::format::mark::MarkId;
 use crate::lifecycle::mirror::SnapshotHold;
 use crate::overlay::context::EngineContext;
 use crate::overlay::role::{Ancestry, State};
-use crate::overlay::snapshots::{Change, Made, Snaps, Snapshot};
+use crate::overlay::snapshots::{Change, Snaps, Snapshot, SnapshotProperties};
 use crate::overlay::volume::{Live, Volume};
 use crate::types::{Backpressure, FsError, Stop};
 use weir_base::SnapshotIdentity;
@@ -126,7 +126,7 @@ impl Volume {
             )));
         }
         let id = live.snaps.lock().place_for(name)?;
-        let made = Made {
+        let made = SnapshotProperties {
             id,
             name: name.to_owned(),
             label: label.to_owned(),
@@ -155,9 +155,9 @@ impl Volume {
     }
 
     /// Ends the segment with this snapshot. No operation holds the epoch lock.
-    pub(crate) fn seal(&self, live: &Live, mut made: Made) {
+    pub(crate) fn seal(&self, live: &Live, mut made: SnapshotProperties) {
         let next_ino = self.counters.next_ino();
-        if let Some(mark) = MarkId::of(&made.name) {
+        if let Some(mark) = MarkId::from_name(&made.name) {
             self.core.note_mark(mark);
         }
         live.snaps.lock().add(&mut made, next_ino);
@@ -177,7 +177,7 @@ impl Volume {
                 // A snapshot that exists, or existed, has been made by a checkpoint.
                 let old = live.snaps.lock().knows(id);
                 if !old {
-                    let made = Made {
+                    let made = SnapshotProperties {
                         id,
                         created,
                         name: name.to_owned(),
@@ -271,7 +271,7 @@ impl Volume {
         let mut edits = Edits::new(self.id, 600);
         let change = plan(&snaps, &mut edits)?;
         let lsn = self.core.log.append(edits)?;
-        snaps.note_change(self.core.agg.clock().now());
+        snaps.note_change(self.core.agg.clock().current_time());
         snaps.apply(change);
         drop(snaps);
         self.core.schedule.note_changed(self.id);

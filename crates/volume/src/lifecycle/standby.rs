@@ -19,7 +19,7 @@
 //! thread at a time may call them.
 //!
 //! **Pages in advance.** The primary sends the data of a large stable write before the entry
-//! ([`weir_store::log::advance`]). It is written in [place](Placing) here at once, as on the
+//! ([`weir_store::log::advance`]). It is written in [place](AdvanceWrite) here at once, as on the
 //! primary ([`crate::overlay::direct`]). The record then names the location. It may wait for the
 //! data to arrive; an entry that is not durable yet is not acknowledged either way.
 //!
@@ -42,11 +42,11 @@ use crate::format::volume_change::VolumeChange;
 use crate::lifecycle::engine::Engine;
 use crate::lifecycle::recovery;
 use crate::overlay::context::EngineContext;
-use crate::overlay::direct::{Direct, Sent};
+use crate::overlay::direct::{Direct, DirectBlock};
 use crate::overlay::event::block_on;
 use crate::overlay::file_delta::Page;
 use crate::overlay::reservation::Reservation;
-use crate::overlay::volume::{Entered, LiveVolume};
+use crate::overlay::volume::{ChangePermit, LiveVolume};
 use crate::types::{Backpressure, FsError, Stop};
 use weir_base::limits::engine::SEALED_MOST;
 
@@ -95,14 +95,14 @@ impl From<FsError> for StandbyError {
 
 /// Data of a future entry that is being written in place on this side. Dropping it gives up the
 /// blocks.
-pub struct Placing(Direct);
+pub struct AdvanceWrite(Direct);
 
 /// Pages of an entry that were sent before it.
 pub struct Ahead {
     /// Number of pages before them that come with the entry; the other pages come after them.
     pub first: usize,
     /// The pages that came before the entry.
-    pub placing: Placing,
+    pub placing: AdvanceWrite,
 }
 
 /// The effect of an entry whose data is already in place: a write of an inode.
@@ -115,30 +115,30 @@ struct PlacedWrite<'a> {
 }
 
 /// A decoded entry.
-enum Parsed<'a> {
+enum DecodedEntry<'a> {
     Step(Step<'a>),
     Change(VolumeId, VolumeChange<'a>),
     Record(VolumeId, Vec<Edit<'a>>),
 }
 
-fn parse(meta: &[u8], pages: usize) -> Result<Parsed<'_>, StandbyError> {
+fn parse(meta: &[u8], pages: usize) -> Result<DecodedEntry<'_>, StandbyError> {
     let malformed = |what: &dyn fmt::Display| StandbyError::Malformed(what.to_string());
     match Step::decode(meta) {
         Some(Ok(_)) if pages > 0 => return Err(malformed(&"pages that nothing refers to")),
-        Some(Ok(step)) => return Ok(Parsed::Step(step)),
+        Some(Ok(step)) => return Ok(DecodedEntry::Step(step)),
         Some(Err(())) => return Err(malformed(&"a step towards a mark")),
         None => {}
     }
     match VolumeChange::decode(meta) {
         Some(Ok(_)) if pages > 0 => Err(malformed(&"pages that nothing refers to")),
-        Some(Ok((volume, change))) => Ok(Parsed::Change(volume, change)),
+        Some(Ok((volume, change))) => Ok(DecodedEntry::Change(volume, change)),
         Some(Err(())) => Err(malformed(&"a change of a volume")),
         None => {
             let (volume, edits) = edit::decode(meta, pages).map_err(|e| malformed(&e))?;
             if edits.is_empty() || edits.iter().any(|edit| edit.place().is_some()) {
                 return Err(malformed(&"nothing, or blocks of another device"));
             }
-            Ok(Parsed::Record(volume, edits))
+            Ok(DecodedEntry::Record(volume, edits))
         }
     }
 }
@@ -159,7 +159,7 @@ impl Engine {
 
     /// Starts writing these pages, at least one, in place on this side: an entry will follow that
     /// has them. Returns `None` if there is no space or memory without waiting.
-    pub fn place(&self, pages: &[Box<[u8]>]) -> Option<Placing> {
+    pub fn place(&self, pages: &[Box<[u8]>]) -> Option<AdvanceWrite> {
         let cache = self.core.agg.cache();
         let frames = pages.iter().map(|page| {
             let mut frame = cache.alloc(Class::Foreground)?;
@@ -171,9 +171,9 @@ impl Engine {
             .map(|(at, frame)| Some((at, frame?)))
             .collect();
         let frames = frames?;
-        let mut reservation = Reservation::of(&self.core.agg, frames.len() as u64)?;
+        let mut reservation = Reservation::try_new(&self.core.agg, frames.len() as u64)?;
         let direct = Direct::begin(&self.core.placements, &mut reservation, frames)?;
-        Some(Placing(direct))
+        Some(AdvanceWrite(direct))
     }
 
     /// Takes over: the applied state is what clients see from now on. `at`: the beginning of a term
@@ -220,7 +220,7 @@ impl Engine {
         ahead: Option<&mut Ahead>,
     ) -> Result<(), StandbyError> {
         let before = came_before(ahead.as_deref());
-        let Parsed::Record(id, edits) = parse(meta, pages + before)? else {
+        let DecodedEntry::Record(id, edits) = parse(meta, pages + before)? else {
             return Ok(());
         };
         if let Some(ahead) = ahead {
@@ -280,7 +280,7 @@ impl Engine {
     ) -> Result<Option<Lsn>, StandbyError> {
         let before = came_before(ahead.as_ref());
         let parsed = parse(meta, pages.len() + before)?;
-        let Parsed::Record(id, edits) = &parsed else {
+        let DecodedEntry::Record(id, edits) = &parsed else {
             return Ok(None);
         };
         if let Some(ahead) = ahead {
@@ -367,12 +367,12 @@ impl Engine {
         &self,
         at: StreamPosition,
         meta: &[u8],
-        parsed: Parsed<'_>,
+        parsed: DecodedEntry<'_>,
         pages: Vec<Frame>,
         ahead: Option<Ahead>,
     ) -> Result<Lsn, StandbyError> {
         let before = self.core.log.position();
-        let begins = matches!(parsed, Parsed::Step(Step::Begin { .. }));
+        let begins = matches!(parsed, DecodedEntry::Step(Step::Begin { .. }));
         let next = before.sequence.checked_add(1);
         let follows = before.term == at.term && next == Some(at.sequence);
         if at.mark().is_some() && begins && at.entries() == 1 {
@@ -383,17 +383,19 @@ impl Engine {
                 got: at,
             });
         }
-        if let Parsed::Record(_, edits) = &parsed {
+        if let DecodedEntry::Record(_, edits) = &parsed {
             self.check_trees(edits)?;
         }
         match (parsed, ahead) {
-            (Parsed::Record(id, edits), Some(ahead)) => {
+            (DecodedEntry::Record(id, edits), Some(ahead)) => {
                 let write = placed_write(&edits, pages.len(), ahead)?;
                 self.apply_placed(at, id, write, pages)
             }
-            (Parsed::Record(id, edits), None) => self.apply_record(at, meta, id, edits, pages),
-            (Parsed::Step(step), _) => self.apply_step(at, step),
-            (Parsed::Change(id, change), _) => {
+            (DecodedEntry::Record(id, edits), None) => {
+                self.apply_record(at, meta, id, edits, pages)
+            }
+            (DecodedEntry::Step(step), _) => self.apply_step(at, step),
+            (DecodedEntry::Change(id, change), _) => {
                 self.change_volume(id, change)?;
                 self.note_position(at).map_err(|stop| stop.refusal().into())
             }
@@ -422,12 +424,12 @@ impl Engine {
         let mut edits = Edits::new(id, 180 + 4 * count as usize);
         edits.inode(ino, rec);
         edits.pages(ino, around.iter().map(|(block, page)| (*block, page)));
-        let places = placing.0.sent().iter().map(Sent::place);
+        let places = placing.0.sent().iter().map(DirectBlock::place);
         edits.placed(ino, places.map(|(at, placed)| (from + at, placed)));
         edits.position(at);
         let pass = core.epoch_lock().enter();
         let lsn = core.log.append(edits).map_err(Stop::refusal)?;
-        let pass = Entered::with(pass, &vol);
+        let pass = ChangePermit::with(pass, &vol);
         let sent = placing.0.taken().into_iter();
         let pages = around
             .into_iter()
@@ -489,7 +491,7 @@ impl Engine {
             }
             (None, _) => return Err(unknown(id)),
         };
-        let pass = Entered::with(pass, &vol);
+        let pass = ChangePermit::with(pass, &vol);
         let mut pages = pages.into_iter();
         for edit in edits {
             match edit {
@@ -539,7 +541,7 @@ impl Engine {
                 snapshot,
                 name,
             } => {
-                let made = match self.cp.table().named(name) {
+                let made = match self.cp.table().find_by_name(name) {
                     Some(clone) => clone.id,
                     None => {
                         let clone = || self.clone_as(vol.name(), snapshot, name, Some(number));

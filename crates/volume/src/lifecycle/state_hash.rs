@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_base::{Time, VolumeId};
 use weir_store::tree::{Diff, TreeRoot};
 
-use crate::format::content::{ContentHash, Keyed};
+use crate::format::content::{ContentHash, RecordHasher};
 use crate::format::mark::MarkId;
 use crate::format::record::{InodeRec, kind};
 use crate::lifecycle::engine::Engine;
@@ -38,7 +38,7 @@ pub struct VolumeState {
 impl Volume {
     fn hash_tree(&self) -> Result<ContentHash, FsError> {
         let root = self.root.load_full();
-        let keyed = Keyed::new(self.key.get());
+        let keyed = RecordHasher::new(self.key.get());
         let mut diff = Diff::new(&TreeRoot::EMPTY, &root.root);
         let mut hash = ContentHash::default();
         let source = Source(self);
@@ -112,7 +112,7 @@ impl Engine {
         mark: MarkId,
     ) -> Result<Vec<(VolumeId, [u8; ContentHash::LEN])>, FsError> {
         let mut all = Vec::new();
-        for vol in self.cp.table().all() {
+        for vol in self.cp.table().list_volumes() {
             let marks = vol.live().snaps.lock().marks();
             let Some((_, id)) = marks.into_iter().find(|(of, _)| *of == mark) else {
                 // The volume was made after the mark.

@@ -49,7 +49,7 @@ impl Engine {
             if at < core.log.position() {
                 return Err(FsError::Invalid);
             }
-            for vol in self.cp.table().all() {
+            for vol in self.cp.table().list_volumes() {
                 if vol.protected() {
                     return Err(FsError::NotSupported);
                 }

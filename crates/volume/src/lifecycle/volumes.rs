@@ -14,14 +14,14 @@ use crate::format::volume_change::VolumeChange;
 use crate::lifecycle::engine::Engine;
 use crate::overlay::role::{Ancestry, State};
 use crate::overlay::volume::{Live, LiveVolume, Volume};
-use crate::types::{FsError, Replaced, Stop};
+use crate::types::{FsError, ReplacementKind, Stop};
 
 impl Engine {
     /// Registers `follower` for a call after a volume was deleted, or its content replaced, on the
     /// thread that did it. Returns false if there is a follower already.
     pub fn on_replaced(
         &self,
-        follower: impl Fn(VolumeId, Replaced) + Send + Sync + 'static,
+        follower: impl Fn(VolumeId, ReplacementKind) + Send + Sync + 'static,
     ) -> bool {
         self.core.on_replaced(Arc::new(follower))
     }
@@ -72,7 +72,7 @@ impl Engine {
         });
         retired.map_err(Stop::refusal)?;
         vol.table.retire(true);
-        core.replaced(vol.id, Replaced::Whole);
+        core.replaced(vol.id, ReplacementKind::Whole);
         Ok(true)
     }
 
@@ -121,7 +121,7 @@ impl Engine {
             begun => begun?,
         }
         let done = core.schedule.cp_now();
-        core.replaced(vol.id, Replaced::Whole);
+        core.replaced(vol.id, ReplacementKind::Whole);
         done?;
         self.mirrored()
     }
@@ -179,7 +179,7 @@ impl Engine {
             if of.standing.state() == State::Deleted {
                 return Err(FsError::Stale);
             }
-            if table.named(name).is_some() {
+            if table.find_by_name(name).is_some() {
                 return Err(FsError::Exists);
             }
             let number = match number {

@@ -46,7 +46,7 @@ impl Volume {
                 return Err(self.no_space(cx));
             }
         }
-        Reservation::of(&self.core.agg, blocks).ok_or_else(|| {
+        Reservation::try_new(&self.core.agg, blocks).ok_or_else(|| {
             let stop = self.no_space(cx);
             if matches!(stop, Stop::Fail(_)) {
                 self.core.agg.space().note_refused();
@@ -72,7 +72,7 @@ impl Volume {
         blocks: u64,
     ) -> Result<Reservation<'_>, Stop> {
         let agg = &self.core.agg;
-        if let Some(reservation) = Reservation::of(agg, blocks) {
+        if let Some(reservation) = Reservation::try_new(agg, blocks) {
             return Ok(reservation);
         }
         // A quarter of the floor for each of the two epochs that can be in memory at once; the rest

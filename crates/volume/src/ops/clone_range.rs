@@ -33,10 +33,10 @@ use crate::ops::admission::SMALL_OP;
 use crate::ops::data::regular;
 use crate::overlay::context::{EngineContext, Source};
 use crate::overlay::file_delta::{Page, Piece, RANGE_BYTES};
-use crate::overlay::inode::{Inode, Locked, State, malformed, stamped};
-use crate::overlay::quota::Held;
-use crate::overlay::shares::{Seen, Share};
-use crate::overlay::volume::{Entered, Volume};
+use crate::overlay::inode::{Inode, LockedInodes, State, malformed, stamped};
+use crate::overlay::quota::QuotaReservation;
+use crate::overlay::shares::{CommittedBlock, Share};
+use crate::overlay::volume::{ChangePermit, Volume};
 use crate::types::{Backpressure, Change, Done, FsError, SetIds, Stop};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -107,7 +107,7 @@ impl Volume {
             .schedule
             .admit(SMALL_OP + MOST as u64 * (BLOCK + 64))?;
         let pass = self.enter()?;
-        let mut locked = Locked::new(&[&source, &target]);
+        let mut locked = LockedInodes::new(&[&source, &target]);
         let plan = plan(&locked, cx, set_ids, from, to, len)?;
         allowed()?;
         let st = locked.get(to.0)?;
@@ -168,10 +168,10 @@ impl Volume {
     fn hold_clone(
         &self,
         cx: &mut EngineContext,
-        pass: &Entered<'_>,
+        pass: &ChangePermit<'_>,
         target: (Ino, &State),
         plan: &Plan,
-    ) -> Result<Held<'_>, Stop> {
+    ) -> Result<QuotaReservation<'_>, Stop> {
         let changed = plan.to..plan.to + plan.blocks;
         self.hold_growth(cx, pass, target, changed, plan.rec.size)
     }
@@ -240,7 +240,7 @@ impl Volume {
         let root = self.root.load_full();
         let stored = st.used() / BLOCK;
         for Range { start, end } in open {
-            let seen = Seen {
+            let seen = CommittedBlock {
                 root: Arc::clone(&root),
                 ino,
                 block: start,
@@ -291,7 +291,11 @@ impl Volume {
     }
 
     /// Returns the contents of a block in the tree of `seen`; `None` for a hole.
-    pub(crate) fn seen(&self, cx: &mut EngineContext, seen: &Seen) -> Result<Option<Frame>, Stop> {
+    pub(crate) fn seen(
+        &self,
+        cx: &mut EngineContext,
+        seen: &CommittedBlock,
+    ) -> Result<Option<Frame>, Stop> {
         let start = Window::start_of(seen.block);
         let key = Key::new(seen.ino.0, kind::EXTENT, start);
         let src = Source {
@@ -320,7 +324,7 @@ impl Volume {
 
 /// Checks the request; `None` if it changes nothing.
 fn plan(
-    locked: &Locked<'_>,
+    locked: &LockedInodes<'_>,
     cx: &EngineContext,
     set_ids: SetIds,
     from: (Ino, u64),

@@ -28,11 +28,11 @@ use crate::format::edit::Edits;
 use crate::ops::admission::SMALL_OP;
 use crate::overlay::context::EngineContext;
 use crate::overlay::delta::Delta;
-use crate::overlay::direct::{Direct, Sent};
+use crate::overlay::direct::{Direct, DirectBlock};
 use crate::overlay::file_delta::{Layer, Page};
 use crate::overlay::inode::{State, alive};
 use crate::overlay::reservation::Reservation;
-use crate::overlay::volume::{Entered, Volume};
+use crate::overlay::volume::{ChangePermit, Volume};
 use crate::types::{Backpressure, Change, Done, FileKind, FsError, Stop};
 
 impl Volume {
@@ -158,14 +158,14 @@ impl Volume {
     /// cannot be logged.
     fn log_sent(
         &self,
-        entered: &Entered<'_>,
+        entered: &ChangePermit<'_>,
         ino: Ino,
         st: &mut State,
         direct: Direct,
     ) -> Result<(), Box<(Direct, Stop)>> {
         let segment = entered.live().segments.current();
         // Two flags: the log gets the page, and the location replaces the current page.
-        let fate = |sent: &Sent| match visible(st, sent.block) {
+        let fate = |sent: &DirectBlock| match visible(st, sent.block) {
             Some((_, page)) if page.is_logged() => (false, false),
             Some((depth, page)) => {
                 let current = |d: &Delta| d.segment == segment;

@@ -20,13 +20,13 @@ use crate::format::record::{Dirent, DirentRef, InodeRec, is_elsewhere, kind};
 use crate::ops::admission::SMALL_OP;
 use crate::ops::attr::with_attrs;
 use crate::ops::directory::{Free, Search, check_name, is_dots};
-use crate::ops::stream::Doomed;
+use crate::ops::stream::DoomedStreams;
 use crate::ops::unlink::{NAME_BLOCKS, log_unlinked, removable, unlinked};
 use crate::overlay::context::EngineContext;
 use crate::overlay::delta::ENTRY_BYTES;
-use crate::overlay::inode::{Inode, Locked, alive, alive_dir, stamped};
+use crate::overlay::inode::{Inode, LockedInodes, alive, alive_dir, stamped};
 use crate::overlay::reservation::Reservation;
-use crate::overlay::volume::{Entered, Volume};
+use crate::overlay::volume::{ChangePermit, Volume};
 use crate::types::{Attr, Done, FileKind, FsError, SetAttr, Stop};
 
 /// A change of a constituent's names and inodes.
@@ -138,7 +138,7 @@ struct Plan {
 
 impl Plan {
     /// Returns the record of an inode so far.
-    fn rec(&self, locked: &Locked<'_>, ino: Ino) -> Result<InodeRec, Stop> {
+    fn rec(&self, locked: &LockedInodes<'_>, ino: Ino) -> Result<InodeRec, Stop> {
         let st = locked.get(ino)?;
         alive(st)?;
         Ok(self.recs.get(&ino).copied().unwrap_or(st.rec))
@@ -243,7 +243,7 @@ impl Volume {
             self.core.schedule.admit(SMALL_OP * (1 + count))?;
             let pass = self.enter()?;
             let all: Vec<&Arc<Inode>> = inodes.values().chain(doomed.inodes()).collect();
-            let mut locked = Locked::new(&all);
+            let mut locked = LockedInodes::new(&all);
             let mut plan = Plan::default();
             for change in changes {
                 self.plan(cx, &locked, &mut plan, change)?;
@@ -268,7 +268,7 @@ impl Volume {
         cx: &mut EngineContext,
         changes: &[ConstituentChange<'_>],
         inodes: &BTreeMap<Ino, Arc<Inode>>,
-    ) -> Result<Doomed, Stop> {
+    ) -> Result<DoomedStreams, Stop> {
         for change in changes {
             if let ConstituentChange::DropLink { ino } | ConstituentChange::RemoveDirectory { ino } =
                 change
@@ -277,14 +277,14 @@ impl Volume {
                 return self.doomed(cx, inode);
             }
         }
-        Ok(Doomed::default())
+        Ok(DoomedStreams::default())
     }
 
     /// Adds a change to the state after all changes, or refuses it.
     fn plan(
         &self,
         cx: &mut EngineContext,
-        locked: &Locked<'_>,
+        locked: &LockedInodes<'_>,
         plan: &mut Plan,
         change: &ConstituentChange<'_>,
     ) -> Result<(), Stop> {
@@ -355,7 +355,7 @@ impl Volume {
     fn plan_name(
         &self,
         cx: &mut EngineContext,
-        locked: &Locked<'_>,
+        locked: &LockedInodes<'_>,
         plan: &mut Plan,
         (dir, name): (Ino, &[u8]),
         entry: Option<(Ino, FileKind)>,
@@ -419,9 +419,13 @@ impl Volume {
     fn carry_out(
         &self,
         cx: &mut EngineContext,
-        (pass, locked, reservation): (&Entered<'_>, &mut Locked<'_>, &mut Reservation<'_>),
+        (pass, locked, reservation): (
+            &ChangePermit<'_>,
+            &mut LockedInodes<'_>,
+            &mut Reservation<'_>,
+        ),
         mut plan: Plan,
-        doomed: &Doomed,
+        doomed: &DoomedStreams,
         tokens: &[TokenChange<'_>],
     ) -> Result<Lsn, Stop> {
         let held = match &plan.made {
@@ -460,7 +464,7 @@ impl Volume {
             let mut child = inode.state.write();
             self.touch(pass, &inode, &mut child, reservation).new = true;
             if let Some(held) = held {
-                held.settle(&child);
+                held.settle_reservation(&child);
             }
             drop(child);
             self.table.insert_new(&inode);
@@ -476,8 +480,8 @@ impl Volume {
 
     fn apply_records(
         &self,
-        pass: &Entered<'_>,
-        locked: &mut Locked<'_>,
+        pass: &ChangePermit<'_>,
+        locked: &mut LockedInodes<'_>,
         (recs, lost): (BTreeMap<Ino, InodeRec>, Option<Ino>),
         reservation: &mut Reservation<'_>,
     ) {
@@ -498,8 +502,8 @@ impl Volume {
 
     fn apply_names(
         &self,
-        pass: &Entered<'_>,
-        locked: &mut Locked<'_>,
+        pass: &ChangePermit<'_>,
+        locked: &mut LockedInodes<'_>,
         names: Vec<Name>,
         reservation: &mut Reservation<'_>,
     ) {
@@ -525,8 +529,8 @@ impl Volume {
 
     fn apply_tokens(
         &self,
-        pass: &Entered<'_>,
-        locked: &mut Locked<'_>,
+        pass: &ChangePermit<'_>,
+        locked: &mut LockedInodes<'_>,
         tokens: &[TokenChange<'_>],
         reservation: &mut Reservation<'_>,
     ) {

@@ -26,7 +26,7 @@ use crate::ops::directory::check_name;
 use crate::ops::unlink::NAME_BLOCKS;
 use crate::overlay::context::EngineContext;
 use crate::overlay::delta::ENTRY_BYTES;
-use crate::overlay::inode::{Inode, Locked, State, alive, alive_dir, stamped};
+use crate::overlay::inode::{Inode, LockedInodes, State, alive, alive_dir, stamped};
 use crate::overlay::volume::Volume;
 use crate::types::{Change, Done, FileKind, FsError, Stop};
 
@@ -91,7 +91,7 @@ impl Volume {
             self.core.schedule.admit(SMALL_OP + target.len() as u64)?;
 
             let pass = self.enter()?;
-            let mut locked = Locked::new(&[&parent, &inode]);
+            let mut locked = LockedInodes::new(&[&parent, &inode]);
             let st = locked.get(dir)?;
             alive_dir(st)?;
             if st.rec.change != change && self.need(cx, dir, st, name)? != hit {

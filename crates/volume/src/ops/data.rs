@@ -12,17 +12,17 @@ use weir_store::tree;
 use weir_store::{BlockPtr, Class, Frame, FrameMut};
 
 use crate::format::edit::Edits;
-use crate::format::record::{InodeRec, Stored, WINDOW, Window, blocks_of, kind};
+use crate::format::record::{InodeRec, StoredBlock, WINDOW, Window, blocks_of, kind};
 use crate::overlay::context::{EngineContext, Source};
 use crate::overlay::delta::{Charge, Delta};
-use crate::overlay::direct::{self, Direct, LARGE, Sent};
+use crate::overlay::direct::{self, Direct, DirectBlock, LARGE};
 use crate::overlay::file_delta::{Layer, Page, Put};
 use crate::overlay::inode::{Inode, State, alive, malformed, stamped};
 use crate::overlay::readahead::Plan;
-use crate::overlay::shares::Seen;
+use crate::overlay::shares::CommittedBlock;
 use crate::overlay::volume::Volume;
 use crate::types::{
-    Attr, Backpressure, Change, Done, FileKind, FsError, ReadOut, SetIds, Stability, Stop, Written,
+    Attr, Backpressure, Change, Done, FileKind, FsError, ReadOut, SetIds, Stability, Stop, WriteOut,
 };
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -40,7 +40,7 @@ enum Overlay {
     /// A page that is on the device only.
     Away(BlockPtr),
     /// A block cloned from this one.
-    Shared(Seen),
+    Shared(CommittedBlock),
     Hole,
     Tree,
 }
@@ -113,7 +113,12 @@ impl Volume {
     }
 
     /// Returns the location of a file block in the committed tree.
-    fn stored(&self, cx: &mut EngineContext, ino: Ino, block: u64) -> Result<Option<Stored>, Stop> {
+    fn stored(
+        &self,
+        cx: &mut EngineContext,
+        ino: Ino,
+        block: u64,
+    ) -> Result<Option<StoredBlock>, Stop> {
         let start = Window::start_of(block);
         let key = Key::new(ino.0, kind::EXTENT, start);
         match self.tree_get(cx, &key)? {
@@ -384,7 +389,7 @@ impl Volume {
         off: u64,
         data: &[u8],
         stability: Stability,
-    ) -> Result<Done<Written>, Stop> {
+    ) -> Result<Done<WriteOut>, Stop> {
         self.write_by(SetIds::Keep, cx, ino, off, data, stability)
     }
 
@@ -405,7 +410,7 @@ impl Volume {
         off: u64,
         data: &[u8],
         stability: Stability,
-    ) -> Result<Done<Written>, Stop> {
+    ) -> Result<Done<WriteOut>, Stop> {
         self.write_if(set_ids, cx, ino, off, data, stability, |_| Ok(()))
     }
 
@@ -425,7 +430,7 @@ impl Volume {
         data: &[u8],
         stability: Stability,
         allowed: impl FnOnce(u64) -> Result<(), E>,
-    ) -> Result<Done<Written>, E> {
+    ) -> Result<Done<WriteOut>, E> {
         self.writable()?;
         if data.len() > MAX_IO {
             return Err(FsError::Invalid.into());
@@ -522,7 +527,7 @@ impl Volume {
         stability: Stability,
         direct: &mut Option<Direct>,
         allowed: impl FnOnce(u64) -> Result<(), E>,
-    ) -> Result<Done<Written>, E> {
+    ) -> Result<Done<WriteOut>, E> {
         let ino = inode.ino;
         let stable = stability != Stability::Unstable;
         let end = off + data.len() as u64;
@@ -570,7 +575,7 @@ impl Volume {
             edits.inode(ino, &rec);
             edits.pages(ino, pages.iter().map(|(block, page)| (*block, page)));
             if let Some(direct) = direct {
-                edits.placed(ino, direct.sent().iter().map(Sent::place));
+                edits.placed(ino, direct.sent().iter().map(DirectBlock::place));
                 let shipped = || {
                     let before = (placed.start - first) as usize;
                     let edits = self.with_contents(ino, &rec, &pages, direct);
@@ -606,7 +611,7 @@ impl Volume {
             .take()
             .into_iter()
             .flat_map(Direct::taken)
-            .map(Sent::page)
+            .map(DirectBlock::page)
         {
             if delta.file().put(block, page) == Put::New {
                 placed += 1;
@@ -723,9 +728,9 @@ fn written(
     change: Change,
     stability: Stability,
     lsn: Option<weir_base::Lsn>,
-) -> Done<Written> {
+) -> Done<WriteOut> {
     Done {
-        value: Written {
+        value: WriteOut {
             len,
             change,
             granted: match stability {

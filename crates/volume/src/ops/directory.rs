@@ -74,7 +74,7 @@ pub(crate) fn is_dots(name: &[u8]) -> bool {
 /// Bit sets over the disambiguators of one hash: those decided by an upper layer, and those taken
 /// by another name.
 #[derive(Default)]
-struct Seen {
+struct VariantSets {
     decided: Variants,
     taken: Variants,
 }
@@ -132,7 +132,8 @@ impl Volume {
     }
 
     /// Passes the entries of a directory, whose lock the caller holds, with the hash of the cookie
-    /// `first` to `visit`, in no order, until it breaks off. `Seen` is complete only if it did not.
+    /// `first` to `visit`, in no order, until it breaks off. `VariantSets` is complete only if it
+    /// did not.
     #[inline]
     fn variants(
         &self,
@@ -141,10 +142,10 @@ impl Volume {
         st: &State,
         first: u64,
         mut visit: impl FnMut(Hit, &[u8]) -> ControlFlow<()>,
-    ) -> Result<Seen, Stop> {
+    ) -> Result<VariantSets, Stop> {
         let last = first | (VARIANTS - 1);
-        let mut seen = Seen::default();
-        let Seen { decided, taken } = &mut seen;
+        let mut seen = VariantSets::default();
+        let VariantSets { decided, taken } = &mut seen;
         let bit = |cookie: u64| {
             let at = cookie % VARIANTS;
             ((at / 64) as usize, 1u64 << (at % 64))

@@ -14,11 +14,11 @@ use crate::ops::directory::{Hit, Search, check_name, is_dots};
 use crate::ops::unlink::{NAME_BLOCKS, log_unlinked, removable, unlinked};
 use crate::overlay::context::EngineContext;
 use crate::overlay::delta::ENTRY_BYTES;
-use crate::overlay::inode::{Inode, Locked, State, alive, alive_dir, malformed, stamped};
+use crate::overlay::inode::{Inode, LockedInodes, State, alive, alive_dir, malformed, stamped};
 use crate::overlay::volume::Volume;
 use crate::types::{
-    Attr, Change, CreateHow, Created, Done, FileKind, Found, FsError, Linked, Removed, SetAttr,
-    Stop,
+    Attr, Change, CreateHow, CreateOut, Done, FileKind, FsError, LinkOut, LookupOut, RemoveOut,
+    SetAttr, Stop,
 };
 
 /// Description of a new inode.
@@ -30,7 +30,7 @@ struct NewInode<'a> {
 }
 
 impl NewInode<'_> {
-    fn of(rec: InodeRec) -> NewInode<'static> {
+    fn from_record(rec: InodeRec) -> NewInode<'static> {
         NewInode {
             rec,
             target: None,
@@ -69,7 +69,7 @@ impl Volume {
     ///
     /// # Errors
     /// `NotFound`, `NotDir`, `NameTooLong`, `Invalid`, `Stale`, `Io`.
-    pub fn lookup(&self, cx: &mut EngineContext, dir: Ino, name: &[u8]) -> Result<Found, Stop> {
+    pub fn lookup(&self, cx: &mut EngineContext, dir: Ino, name: &[u8]) -> Result<LookupOut, Stop> {
         // A child that was removed between the two steps is looked up again.
         loop {
             let parent = self.inode(cx, dir)?;
@@ -79,7 +79,7 @@ impl Volume {
                 let dir_attr = self.attr_of(dir, &st);
                 match name {
                     b"." => {
-                        return Ok(Found {
+                        return Ok(LookupOut {
                             ino: dir,
                             attr: dir_attr,
                             dir: dir_attr,
@@ -97,7 +97,7 @@ impl Volume {
             };
             check_here(hit)?;
             if hit == dir {
-                return Ok(Found {
+                return Ok(LookupOut {
                     ino: dir,
                     attr: dir_attr,
                     dir: dir_attr,
@@ -114,7 +114,7 @@ impl Volume {
             if st.dead {
                 continue;
             }
-            return Ok(Found {
+            return Ok(LookupOut {
                 ino: hit,
                 attr: self.attr_of(hit, &st),
                 dir: dir_attr,
@@ -133,7 +133,7 @@ impl Volume {
         cx: &mut EngineContext,
         dir: Ino,
         name: &[u8],
-    ) -> Result<(Found, Box<[u8]>), Stop> {
+    ) -> Result<(LookupOut, Box<[u8]>), Stop> {
         if is_dots(name) {
             return Ok((self.lookup(cx, dir, name)?, name.into()));
         }
@@ -195,7 +195,7 @@ impl Volume {
         name: &[u8],
         how: CreateHow,
         attrs: &SetAttr,
-    ) -> Result<Done<Created>, Stop> {
+    ) -> Result<Done<CreateOut>, Stop> {
         self.create_if(cx, dir, name, how, attrs, |_| Ok(()))
     }
 
@@ -212,7 +212,7 @@ impl Volume {
         how: CreateHow,
         attrs: &SetAttr,
         allowed: impl FnOnce(Ino) -> Result<(), E>,
-    ) -> Result<Done<Created>, E> {
+    ) -> Result<Done<CreateOut>, E> {
         let mut rec = InodeRec::new(FileKind::Regular, attrs.mode.unwrap_or(0), cx.now);
         rec = with_attrs(rec, attrs, cx.now);
         rec.size = attrs.size.unwrap_or(0);
@@ -223,7 +223,7 @@ impl Volume {
             rec.verifier = Some(verifier);
         }
         loop {
-            match self.make(cx, dir, name, NewInode::of(rec)) {
+            match self.make(cx, dir, name, NewInode::from_record(rec)) {
                 Err(Stop::Fail(FsError::Exists)) if how != CreateHow::Guarded => {}
                 other => return Ok(other?),
             }
@@ -239,18 +239,18 @@ impl Volume {
     fn open_existing<E: From<Stop> + From<FsError>>(
         &self,
         cx: &mut EngineContext,
-        found: Found,
+        found: LookupOut,
         how: CreateHow,
         attrs: &SetAttr,
         allowed: impl FnOnce(Ino) -> Result<(), E>,
-    ) -> Result<Done<Created>, E> {
+    ) -> Result<Done<CreateOut>, E> {
         let unchanged = Change {
             before: found.dir,
             after: found.dir,
         };
         let answer = |attr: Attr, lsn: Option<Lsn>| {
             Ok(Done {
-                value: Created {
+                value: CreateOut {
                     ino: found.ino,
                     attr,
                     dir: unchanged,
@@ -301,11 +301,11 @@ impl Volume {
         dir: Ino,
         name: &[u8],
         attrs: &SetAttr,
-    ) -> Result<Done<Created>, Stop> {
+    ) -> Result<Done<CreateOut>, Stop> {
         let mut rec = InodeRec::new(FileKind::Directory, attrs.mode.unwrap_or(0), cx.now);
         rec = with_attrs(rec, attrs, cx.now);
         rec.parent = dir;
-        self.make(cx, dir, name, NewInode::of(rec))
+        self.make(cx, dir, name, NewInode::from_record(rec))
     }
 
     /// Creates a tree (qtree): a directory in the root directory whose inode's number, cut to 32
@@ -318,7 +318,7 @@ impl Volume {
         cx: &mut EngineContext,
         name: &[u8],
         attrs: &SetAttr,
-    ) -> Result<Done<Created>, Stop> {
+    ) -> Result<Done<CreateOut>, Stop> {
         if !self.core.has_trees() || !self.core.counts_usage() {
             return Err(FsError::NotSupported.into());
         }
@@ -327,7 +327,7 @@ impl Volume {
         rec.parent = self.root();
         let new = NewInode {
             founds_tree: true,
-            ..NewInode::of(rec)
+            ..NewInode::from_record(rec)
         };
         self.make(cx, self.root(), name, new)
     }
@@ -345,7 +345,7 @@ impl Volume {
         name: &[u8],
         target: &[u8],
         attrs: &SetAttr,
-    ) -> Result<Done<Created>, Stop> {
+    ) -> Result<Done<CreateOut>, Stop> {
         if target.len() > MAX_SYMLINK {
             return Err(FsError::NameTooLong.into());
         }
@@ -357,7 +357,7 @@ impl Volume {
         rec.size = target.len() as u64;
         let new = NewInode {
             target: Some(target),
-            ..NewInode::of(rec)
+            ..NewInode::from_record(rec)
         };
         self.make(cx, dir, name, new)
     }
@@ -374,7 +374,7 @@ impl Volume {
         kind: FileKind,
         rdev: (u32, u32),
         attrs: &SetAttr,
-    ) -> Result<Done<Created>, Stop> {
+    ) -> Result<Done<CreateOut>, Stop> {
         let mut rec = InodeRec::new(kind, attrs.mode.unwrap_or(0), cx.now);
         rec = with_attrs(rec, attrs, cx.now);
         match kind {
@@ -382,7 +382,7 @@ impl Volume {
             FileKind::Socket | FileKind::Fifo => {}
             _ => return Err(FsError::Invalid.into()),
         }
-        self.make(cx, dir, name, NewInode::of(rec))
+        self.make(cx, dir, name, NewInode::from_record(rec))
     }
 
     /// Creates an inode with a new name.
@@ -392,7 +392,7 @@ impl Volume {
         dir: Ino,
         name: &[u8],
         mut new: NewInode<'_>,
-    ) -> Result<Done<Created>, Stop> {
+    ) -> Result<Done<CreateOut>, Stop> {
         let list = cx.list.take();
         if list.is_some() {
             new.rec.flags |= flag::ACL;
@@ -472,7 +472,7 @@ impl Volume {
                 let charge = reservation.take(1);
                 self.charge(delta, charge, ENTRY_BYTES + piece.len() as u64);
             }
-            held.settle(&child);
+            held.settle_reservation(&child);
             self.attr_of(ino, &child)
         };
         self.table.insert_new(&inode);
@@ -482,7 +482,7 @@ impl Volume {
         self.charge(delta, charge, ENTRY_BYTES + name.len() as u64);
         st.rec = dir_rec;
         Ok(Done {
-            value: Created {
+            value: CreateOut {
                 ino,
                 attr,
                 dir: Change {
@@ -521,7 +521,7 @@ impl Volume {
         ino: Ino,
         dir: Ino,
         name: &[u8],
-    ) -> Result<Done<Linked>, Stop> {
+    ) -> Result<Done<LinkOut>, Stop> {
         self.writable()?;
         if is_dots(name) {
             return Err(FsError::Exists.into());
@@ -533,7 +533,7 @@ impl Volume {
         self.core.schedule.admit(SMALL_OP)?;
 
         let pass = self.enter()?;
-        let mut locked = Locked::new(&[&parent, &inode]);
+        let mut locked = LockedInodes::new(&[&parent, &inode]);
         alive_dir(locked.get(dir)?)?;
         let child = locked.get(ino)?;
         alive(child)?;
@@ -572,7 +572,7 @@ impl Volume {
             st.rec = dir_rec;
         }
         Ok(Done {
-            value: Linked {
+            value: LinkOut {
                 dir: Change {
                     before,
                     after: self.attr_of(dir, locked.get(dir)?),
@@ -593,7 +593,7 @@ impl Volume {
         cx: &mut EngineContext,
         dir: Ino,
         name: &[u8],
-    ) -> Result<Done<Removed>, Stop> {
+    ) -> Result<Done<RemoveOut>, Stop> {
         if is_dots(name) {
             return Err(FsError::IsDir.into());
         }
@@ -610,7 +610,7 @@ impl Volume {
         cx: &mut EngineContext,
         dir: Ino,
         name: &[u8],
-    ) -> Result<Done<Removed>, Stop> {
+    ) -> Result<Done<RemoveOut>, Stop> {
         match name {
             b"." => Err(FsError::Invalid.into()),
             b".." => Err(FsError::NotEmpty.into()),
@@ -624,7 +624,7 @@ impl Volume {
         dir: Ino,
         name: &[u8],
         want_dir: bool,
-    ) -> Result<Done<Removed>, Stop> {
+    ) -> Result<Done<RemoveOut>, Stop> {
         self.writable()?;
         check_name(name)?;
         let parent = self.inode(cx, dir)?;
@@ -645,10 +645,10 @@ impl Volume {
 
             let pass = self.enter()?;
             let mut locked = match doomed.len() {
-                0 => Locked::new(&[&parent, &inode]),
+                0 => LockedInodes::new(&[&parent, &inode]),
                 _ => {
                     let all = [&parent, &inode].into_iter().chain(doomed.inodes());
-                    Locked::new(&all.collect::<Vec<_>>())
+                    LockedInodes::new(&all.collect::<Vec<_>>())
                 }
             };
             let st = locked.get(dir)?;
@@ -696,7 +696,7 @@ impl Volume {
                 st.rec = dir_rec;
             }
             return Ok(Done {
-                value: Removed {
+                value: RemoveOut {
                     dir: Change {
                         before,
                         after: self.attr_of(dir, locked.get(dir)?),

@@ -8,8 +8,8 @@ use crate::format::record::{InodeRec, blocks_of};
 use crate::format::usage::{Owners, of_inode};
 use crate::overlay::context::EngineContext;
 use crate::overlay::inode::State;
-use crate::overlay::quota::{Counted, Held};
-use crate::overlay::volume::{Entered, Volume};
+use crate::overlay::quota::{InodeUsage, QuotaReservation};
+use crate::overlay::volume::{ChangePermit, Volume};
 use crate::types::{
     Backpressure, FsError, QuotaEntry, QuotaId, QuotaLimit, QuotaRules, QuotaState, QuotaUsage,
     Stop,
@@ -20,11 +20,11 @@ impl Volume {
     pub(crate) fn hold_growth(
         &self,
         cx: &mut EngineContext,
-        pass: &Entered<'_>,
+        pass: &ChangePermit<'_>,
         (ino, st): (Ino, &State),
         range: Range<u64>,
         size: u64,
-    ) -> Result<Held<'_>, Stop> {
+    ) -> Result<QuotaReservation<'_>, Stop> {
         let blocks = range.end - range.start;
         match self.hold_blocks(cx, pass, st, blocks, size) {
             Err(Stop::Fail(FsError::Quota) | Stop::Wait(Backpressure::Space)) => {
@@ -40,12 +40,12 @@ impl Volume {
     fn hold_blocks(
         &self,
         cx: &mut EngineContext,
-        pass: &Entered<'_>,
+        pass: &ChangePermit<'_>,
         st: &State,
         blocks: u64,
         size: u64,
-    ) -> Result<Held<'_>, Stop> {
-        let owners = Owners::of(&st.rec);
+    ) -> Result<QuotaReservation<'_>, Stop> {
+        let owners = Owners::from_record(&st.rec);
         self.quota.hold(
             cx,
             pass.epoch(),
@@ -58,7 +58,7 @@ impl Volume {
                     files: 0,
                     ..of_inode(more)
                 };
-                (Counted::with(st, used), growth)
+                (InodeUsage::with(st, used), growth)
             },
         )
     }
@@ -67,18 +67,21 @@ impl Volume {
     pub(crate) fn hold_owners(
         &self,
         cx: &mut EngineContext,
-        pass: &Entered<'_>,
+        pass: &ChangePermit<'_>,
         st: &State,
         rec: &InodeRec,
-    ) -> Result<Held<'_>, Stop> {
-        let (old, new) = (Owners::of(&st.rec), Owners::of(rec));
+    ) -> Result<QuotaReservation<'_>, Stop> {
+        let (old, new) = (Owners::from_record(&st.rec), Owners::from_record(rec));
         let others = || {
             let old = old.ids();
             let new = new.ids().into_iter();
             new.filter(|id| !old.contains(id)).collect()
         };
         self.quota.hold(cx, pass.epoch(), others, || {
-            (Counted::of(st), of_inode(st.used() / BLOCK_SIZE as u64))
+            (
+                InodeUsage::from_state(st),
+                of_inode(st.used() / BLOCK_SIZE as u64),
+            )
         })
     }
 
@@ -86,15 +89,15 @@ impl Volume {
     pub(crate) fn hold_new(
         &self,
         cx: &mut EngineContext,
-        pass: &Entered<'_>,
+        pass: &ChangePermit<'_>,
         rec: &InodeRec,
-    ) -> Result<Held<'_>, Stop> {
-        let owners = Owners::of(rec);
+    ) -> Result<QuotaReservation<'_>, Stop> {
+        let owners = Owners::from_record(rec);
         self.quota.hold(
             cx,
             pass.epoch(),
             || owners.ids(),
-            || (Counted::nothing(owners), of_inode(0)),
+            || (InodeUsage::nothing(owners), of_inode(0)),
         )
     }
 

@@ -27,7 +27,7 @@ const DOT_DOT: u64 = 2;
 /// The lowest cookie of a real entry.
 const FIRST: u64 = 1 << crate::format::hash::DISAMBIGUATOR_BITS;
 
-struct Collected {
+struct ListedEntry {
     cookie: u64,
     entry: Dirent,
 }
@@ -60,7 +60,7 @@ impl Volume {
             ];
             for (c, name, ino) in dots {
                 if c > cookie {
-                    entries.push(Collected {
+                    entries.push(ListedEntry {
                         cookie: c,
                         entry: Dirent {
                             ino,
@@ -109,7 +109,7 @@ impl Volume {
         st: &State,
         after: u64,
         limit: ReadDirLimit,
-        out: &mut Vec<Collected>,
+        out: &mut Vec<ListedEntry>,
     ) -> Result<bool, Stop> {
         let mut room = limit.bytes;
         let most = limit.entries.clamp(1, MOST);
@@ -117,7 +117,7 @@ impl Volume {
         loop {
             // Saturates: the limit may be reached.
             let want = most.saturating_sub(out.len());
-            let mut tree_part: Vec<Collected> = Vec::new();
+            let mut tree_part: Vec<ListedEntry> = Vec::new();
             let exhausted = match self.tree_entries(cx, dir, st, from, want, room, &mut tree_part) {
                 Ok(exhausted) => exhausted,
                 Err(Stop::Fetch(_)) if !out.is_empty() || !tree_part.is_empty() => {
@@ -178,7 +178,7 @@ impl Volume {
         from: u64,
         want: usize,
         room: usize,
-        out: &mut Vec<Collected>,
+        out: &mut Vec<ListedEntry>,
     ) -> Result<bool, Stop> {
         if st.layers().any(|d| d.new) {
             return Ok(true);
@@ -206,7 +206,7 @@ impl Volume {
                 match DirentRef::decode(value) {
                     Some(entry) => {
                         bytes += entry.name.len() + 24;
-                        out.push(Collected {
+                        out.push(ListedEntry {
                             cookie: key.sub,
                             entry: entry.to_owned(),
                         });
@@ -231,7 +231,7 @@ impl Volume {
     fn attrs_of(
         &self,
         cx: &mut EngineContext,
-        entries: &[Collected],
+        entries: &[ListedEntry],
     ) -> Result<Vec<Option<Attr>>, Stop> {
         let mut missing: SmallVec<[BlockPtr; 4]> = SmallVec::new();
         let mut attrs = Vec::with_capacity(entries.len());
@@ -293,7 +293,7 @@ impl<'a> OverlayEntries<'a> {
     }
 
     /// Returns the next entry; `None` for a removal.
-    fn next(&mut self) -> Option<Collected> {
+    fn next(&mut self) -> Option<ListedEntry> {
         let at = self.peek()?;
         let mut newest = None;
         for layer in &mut self.layers {
@@ -302,6 +302,6 @@ impl<'a> OverlayEntries<'a> {
         }
         let (cookie, entry) = newest?;
         let entry = entry.entry().cloned();
-        entry.map(|entry| Collected { cookie, entry })
+        entry.map(|entry| ListedEntry { cookie, entry })
     }
 }

@@ -22,14 +22,14 @@ use crate::format::edit::Edits;
 use crate::format::record::{DirentRef, InodeRec};
 use crate::ops::admission::SMALL_OP;
 use crate::ops::directory::{Free, Hit, Search, check_name, is_dots};
-use crate::ops::stream::Doomed;
+use crate::ops::stream::DoomedStreams;
 use crate::ops::unlink::{NAME_BLOCKS, log_unlinked, removable, unlinked};
 use crate::overlay::context::EngineContext;
 use crate::overlay::delta::ENTRY_BYTES;
-use crate::overlay::inode::{Inode, Locked, State, alive, alive_dir, stamped};
+use crate::overlay::inode::{Inode, LockedInodes, State, alive, alive_dir, stamped};
 use crate::overlay::reservation::Reservation;
-use crate::overlay::volume::{Entered, Volume};
-use crate::types::{Attr, Change, Done, FileKind, FsError, Renamed, Stop};
+use crate::overlay::volume::{ChangePermit, Volume};
+use crate::types::{Attr, Change, Done, FileKind, FsError, RenameOut, Stop};
 
 /// Both names, as they were before anything was locked for writing.
 struct Names {
@@ -95,7 +95,7 @@ impl Volume {
         from: &[u8],
         to_dir: Ino,
         to: &[u8],
-    ) -> Result<Done<Renamed>, Stop> {
+    ) -> Result<Done<RenameOut>, Stop> {
         self.writable()?;
         if is_dots(from) || is_dots(to) {
             return Err(FsError::Invalid.into());
@@ -117,7 +117,7 @@ impl Volume {
         [source_dir, target_dir]: &[Arc<Inode>; 2],
         from: &[u8],
         to: &[u8],
-    ) -> Result<Option<Done<Renamed>>, Stop> {
+    ) -> Result<Option<Done<RenameOut>>, Stop> {
         let live = self.writable()?;
         let (from_dir, to_dir) = (source_dir.ino, target_dir.ino);
         let names = self.both_names(cx, (source_dir, from), (target_dir, to))?;
@@ -138,7 +138,7 @@ impl Volume {
             self.check_not_below(cx, hit.ino, to_dir)?;
         }
         let doomed = match &replaced {
-            None => Doomed::default(),
+            None => DoomedStreams::default(),
             Some(replaced) => self.doomed(cx, replaced)?,
         };
         let streams = doomed.len() as u64;
@@ -149,7 +149,7 @@ impl Volume {
         let mut inodes = vec![source_dir, target_dir, &moved];
         inodes.extend(replaced.as_ref());
         inodes.extend(doomed.inodes());
-        let mut locked = Locked::new(&inodes);
+        let mut locked = LockedInodes::new(&inodes);
         let Some(found) = self.names_now(cx, &locked, &names, (from_dir, from), (to_dir, to))?
         else {
             return Ok(None);
@@ -209,7 +209,7 @@ impl Volume {
     fn names_now(
         &self,
         cx: &mut EngineContext,
-        locked: &Locked<'_>,
+        locked: &LockedInodes<'_>,
         names: &Names,
         (from_dir, from): (Ino, &[u8]),
         (to_dir, to): (Ino, &[u8]),
@@ -228,7 +228,12 @@ impl Volume {
         Ok((found.hit() == names.found.hit()).then_some(found))
     }
 
-    fn both_attrs(&self, locked: &Locked<'_>, from: Ino, to: Ino) -> Result<(Attr, Attr), Stop> {
+    fn both_attrs(
+        &self,
+        locked: &LockedInodes<'_>,
+        from: Ino,
+        to: Ino,
+    ) -> Result<(Attr, Attr), Stop> {
         let (source, target) = (locked.get(from)?, locked.get(to)?);
         Ok((self.attr_of(from, source), self.attr_of(to, target)))
     }
@@ -240,7 +245,7 @@ impl Volume {
         cx: &mut EngineContext,
         attrs: (Attr, Attr),
         moved: Ino,
-    ) -> Result<Done<Renamed>, Stop> {
+    ) -> Result<Done<RenameOut>, Stop> {
         let lsn = match cx.call {
             Some(_) => {
                 let edits = Edits::new(self.id, 64);
@@ -253,7 +258,7 @@ impl Volume {
             after: attr,
         };
         Ok(Done {
-            value: Renamed {
+            value: RenameOut {
                 from: same(attrs.0),
                 to: same(attrs.1),
                 moved,
@@ -266,7 +271,7 @@ impl Volume {
     /// Refuses a rename out of a tree, or over what cannot be removed.
     fn check_rename(
         &self,
-        locked: &Locked<'_>,
+        locked: &LockedInodes<'_>,
         (from_dir, to_dir): (Ino, Ino),
         (hit, over): (Hit, Option<Hit>),
     ) -> Result<(), Stop> {
@@ -283,7 +288,7 @@ impl Volume {
     /// Returns the records of the inodes after the rename.
     fn records_after(
         &self,
-        locked: &Locked<'_>,
+        locked: &LockedInodes<'_>,
         step: &Step<'_>,
         now: Time,
     ) -> Result<Records, Stop> {
@@ -330,10 +335,10 @@ impl Volume {
     /// is replaced.
     fn rename_edits(
         &self,
-        (pass, locked): (&Entered<'_>, &Locked<'_>),
+        (pass, locked): (&ChangePermit<'_>, &LockedInodes<'_>),
         step: &Step<'_>,
         records: &mut Records,
-        doomed: &Doomed,
+        doomed: &DoomedStreams,
         now: Time,
     ) -> Result<(Edits, Vec<(Ino, InodeRec)>), Stop> {
         let mut edits = Edits::new(self.id, 4 * InodeRec::LEN + 128 + step.to.len());
@@ -356,10 +361,10 @@ impl Volume {
     /// Applies the changes that [`Volume::rename_edits`] logged.
     fn apply_rename(
         &self,
-        (pass, locked): (&Entered<'_>, &mut Locked<'_>),
+        (pass, locked): (&ChangePermit<'_>, &mut LockedInodes<'_>),
         step: &Step<'_>,
         records: &Records,
-        (doomed, ended): (&Doomed, Vec<(Ino, InodeRec)>),
+        (doomed, ended): (&DoomedStreams, Vec<(Ino, InodeRec)>),
         reservation: &mut Reservation<'_>,
     ) {
         if let Some((inode, st)) = locked.get_mut(step.hit.ino) {
@@ -435,10 +440,15 @@ fn place_of(found: Search) -> Result<Free, FsError> {
 }
 
 /// Returns the result of a rename: both directories' attributes before and after it.
-fn renamed(before: (Attr, Attr), after: (Attr, Attr), step: &Step<'_>, lsn: Lsn) -> Done<Renamed> {
+fn renamed(
+    before: (Attr, Attr),
+    after: (Attr, Attr),
+    step: &Step<'_>,
+    lsn: Lsn,
+) -> Done<RenameOut> {
     let change = |before, after| Change { before, after };
     Done {
-        value: Renamed {
+        value: RenameOut {
             from: change(before.0, after.0),
             to: change(before.1, after.1),
             moved: step.hit.ino,

@@ -22,9 +22,9 @@ use crate::ops::directory::{check_name, is_dots};
 use crate::ops::unlink::{NAME_BLOCKS, log_unlinked, unlinked};
 use crate::overlay::context::EngineContext;
 use crate::overlay::delta::ENTRY_BYTES;
-use crate::overlay::inode::{Inode, Locked, State, alive, malformed, stamped};
+use crate::overlay::inode::{Inode, LockedInodes, State, alive, malformed, stamped};
 use crate::overlay::reservation::Reservation;
-use crate::overlay::volume::{Entered, Volume};
+use crate::overlay::volume::{ChangePermit, Volume};
 use crate::types::{Attr, Change, Done, FileKind, FsError, Stop};
 
 /// A stream of a file.
@@ -47,12 +47,12 @@ struct Entry {
 
 /// The streams of a file that is about to lose its last name.
 #[derive(Default)]
-pub(crate) struct Doomed {
+pub(crate) struct DoomedStreams {
     entries: Vec<Entry>,
     inodes: Vec<Arc<Inode>>,
 }
 
-impl Doomed {
+impl DoomedStreams {
     /// Returns the inodes to be locked with the file.
     pub(crate) fn inodes(&self) -> impl Iterator<Item = &Arc<Inode>> {
         self.inodes.iter()
@@ -236,7 +236,7 @@ impl Volume {
             let mut st = stream.state.write();
             let delta = self.touch(&pass, &stream, &mut st, &mut reservation);
             delta.new = true;
-            held.settle(&st);
+            held.settle_reservation(&st);
             self.attr_of(own, &st)
         };
         self.table.insert_new(&stream);
@@ -312,7 +312,7 @@ impl Volume {
             let mut reservation = self.reserve_for_delete(cx, NAME_BLOCKS)?;
             self.core.schedule.admit(SMALL_OP)?;
             let pass = self.enter()?;
-            let mut locked = Locked::new(&[&inode, &stream]);
+            let mut locked = LockedInodes::new(&[&inode, &stream]);
             let st = locked.get(ino)?;
             alive(st)?;
             if self.stream_entry(cx, ino, st, name)?.as_ref() != Some(&found) {
@@ -390,12 +390,12 @@ impl Volume {
         &self,
         cx: &mut EngineContext,
         inode: &Arc<Inode>,
-    ) -> Result<Doomed, Stop> {
+    ) -> Result<DoomedStreams, Stop> {
         let entries = {
             let st = inode.state.read();
             let last = st.rec.kind == FileKind::Directory || st.rec.nlink <= 1;
             if !last || st.rec.flags & flag::STREAMS == 0 {
-                return Ok(Doomed::default());
+                return Ok(DoomedStreams::default());
             }
             self.stream_entries(cx, inode.ino, &st, None)?
         };
@@ -403,8 +403,8 @@ impl Volume {
         let inodes = inodes.collect::<Result<Vec<_>, Stop>>();
         Ok(match inodes {
             // A stream was removed meanwhile, which the comparison will show.
-            Err(Stop::Fail(FsError::Stale)) => Doomed::default(),
-            inodes => Doomed {
+            Err(Stop::Fail(FsError::Stale)) => DoomedStreams::default(),
+            inodes => DoomedStreams {
                 inodes: inodes?,
                 entries,
             },
@@ -417,7 +417,7 @@ impl Volume {
         cx: &mut EngineContext,
         ino: Ino,
         st: &State,
-        doomed: &Doomed,
+        doomed: &DoomedStreams,
     ) -> Result<bool, Stop> {
         let last = st.rec.kind == FileKind::Directory || st.rec.nlink <= 1;
         let now = match last {
@@ -431,10 +431,10 @@ impl Volume {
     /// from its new record `rec`.
     pub(crate) fn log_doomed(
         &self,
-        (pass, locked): (&Entered<'_>, &Locked<'_>),
+        (pass, locked): (&ChangePermit<'_>, &LockedInodes<'_>),
         edits: &mut Edits,
         (ino, rec): (Ino, &mut InodeRec),
-        doomed: &Doomed,
+        doomed: &DoomedStreams,
         now: Time,
     ) -> Result<Vec<(Ino, InodeRec)>, Stop> {
         let mut ended = Vec::with_capacity(doomed.entries.len());
@@ -453,9 +453,9 @@ impl Volume {
     /// Applies the changes that [`Volume::log_doomed`] logged.
     pub(crate) fn apply_doomed(
         &self,
-        pass: &Entered<'_>,
-        locked: &mut Locked<'_>,
-        (ino, doomed): (Ino, &Doomed),
+        pass: &ChangePermit<'_>,
+        locked: &mut LockedInodes<'_>,
+        (ino, doomed): (Ino, &DoomedStreams),
         ended: Vec<(Ino, InodeRec)>,
         reservation: &mut Reservation<'_>,
     ) {

@@ -8,7 +8,7 @@ use crate::format::edit::Edits;
 use crate::format::record::InodeRec;
 use crate::overlay::inode::{Inode, State, stamped};
 use crate::overlay::reservation::Reservation;
-use crate::overlay::volume::{Entered, Volume};
+use crate::overlay::volume::{ChangePermit, Volume};
 use crate::types::{FileKind, FsError, Stop};
 
 /// Maximum number of blocks that an operation on a few names makes a checkpoint write: a leaf for
@@ -36,13 +36,18 @@ pub(crate) fn unlinked(guard: &Poison, rec: InodeRec, now: weir_base::Time) -> I
 }
 
 /// Returns true if an inode that lost a name ends with it. Its lock is held.
-fn ends(entered: &Entered<'_>, ino: Ino, rec: &InodeRec) -> bool {
+fn ends(entered: &ChangePermit<'_>, ino: Ino, rec: &InodeRec) -> bool {
     let open = || rec.kind != FileKind::Directory && entered.live().unlinked.is_pinned(ino);
     rec.nlink == 0 && !open()
 }
 
 /// Adds the edit for an inode that lost a name.
-pub(crate) fn log_unlinked(entered: &Entered<'_>, edits: &mut Edits, ino: Ino, rec: &InodeRec) {
+pub(crate) fn log_unlinked(
+    entered: &ChangePermit<'_>,
+    edits: &mut Edits,
+    ino: Ino,
+    rec: &InodeRec,
+) {
     match ends(entered, ino, rec) {
         true => edits.dead(ino),
         false => edits.inode(ino, rec),
@@ -53,7 +58,7 @@ impl Volume {
     /// Applies the changes of [`unlinked`] and [`log_unlinked`] to an inode.
     pub(crate) fn apply_unlinked(
         &self,
-        entered: &Entered<'_>,
+        entered: &ChangePermit<'_>,
         inode: &Arc<Inode>,
         st: &mut State,
         rec: InodeRec,

@@ -115,7 +115,7 @@ impl EngineContext {
             && self.list.is_none()
     }
 
-    /// Returns true if the operation has taken its data: see [`Stop::Land`].
+    /// Returns true if the operation has taken its data: see `Stop::Land`.
     pub fn has_data(&self) -> bool {
         self.direct.is_some()
     }

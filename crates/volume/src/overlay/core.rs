@@ -17,10 +17,11 @@ use crate::overlay::inode::Table;
 use crate::overlay::log::LogFront;
 use crate::overlay::readahead::ReadAhead;
 use crate::overlay::reservation::Totals;
-use crate::types::{FsError, Replaced};
+use crate::types::{FsError, ReplacementKind};
 
-/// Callback for a volume that was deleted or replaced, and the kind of change ([`Replaced`]).
-type Follower = Arc<dyn Fn(VolumeId, Replaced) + Send + Sync>;
+/// Callback for a volume that was deleted or replaced, and the kind of change
+/// ([`ReplacementKind`]).
+type Follower = Arc<dyn Fn(VolumeId, ReplacementKind) + Send + Sync>;
 
 /// State shared by all volumes of an aggregate.
 pub(crate) struct Core {
@@ -37,7 +38,7 @@ pub(crate) struct Core {
     pub(crate) clients: Clients,
     /// True while clients may still reclaim opens from before the start.
     in_grace: AtomicBool,
-    /// Callback for a volume that was deleted or replaced ([`Replaced`]).
+    /// Callback for a volume that was deleted or replaced ([`ReplacementKind`]).
     replaced: OnceLock<Follower>,
     /// Epoch in which a volume was last deleted.
     retired: AtomicU64,
@@ -86,9 +87,9 @@ impl Core {
             retired: AtomicU64::new(0),
             last_mark: AtomicU64::new(0),
             fsid_base: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
-            counts_usage: options.usage && agg.has(&USAGE),
-            has_trees: agg.has(&TREES),
-            has_constituents: agg.has(&CONSTITUENTS),
+            counts_usage: options.usage && agg.has_feature(&USAGE),
+            has_trees: agg.has_feature(&TREES),
+            has_constituents: agg.has_feature(&CONSTITUENTS),
             verifier: rng.next_u64(),
             handed_verifier: AtomicU64::new(0),
             agg,
@@ -177,7 +178,7 @@ impl Core {
     }
 
     /// Notifies the follower of volumes ([`Core::on_replaced`]).
-    pub(crate) fn replaced(&self, volume: VolumeId, how: Replaced) {
+    pub(crate) fn replaced(&self, volume: VolumeId, how: ReplacementKind) {
         if let Some(follower) = self.replaced.get() {
             follower(volume, how);
         }

@@ -28,7 +28,7 @@
 //! 1. Until the record is in the log a [`Direct`] owns them. If it is dropped because its client is
 //!    gone they are free at once. If data may still be in flight to them, they are free when the
 //!    next checkpoint has waited for it ([`Stray`]).
-//! 2. Then pages of the overlay own them ([`Placed`]). A page that is overwritten, cut off or
+//! 2. Then pages of the overlay own them ([`PlacedPage`]). A page that is overwritten, cut off or
 //!    removed before the checkpoint leaves them to its delta. The log still refers to them, so they
 //!    must not be reallocated until the log is cut behind the record. That is the case when the
 //!    delta's checkpoint is durable ([`CpWriter::unused`](weir_store::CpWriter::unused)), because
@@ -52,10 +52,10 @@ pub(crate) use weir_base::limits::engine::{
 use weir_base::{BLOCK_SIZE, BlockAddr};
 use weir_store::aggregate::Aggregate;
 use weir_store::block::page_crc;
-use weir_store::log::advance::{Advanced, InAdvance};
+use weir_store::log::advance::{AdvancedPages, InAdvance};
 use weir_store::{DirectWriteBatcher, Frame, Io, IoError, StoreError};
 
-use crate::format::record::Placed;
+use crate::format::record::PlacedPage;
 use crate::overlay::file_delta::Page;
 use crate::overlay::reservation::Reservation;
 
@@ -118,21 +118,21 @@ impl Placements {
 }
 
 /// A file block that has been written in place.
-pub(crate) struct Sent {
+pub(crate) struct DirectBlock {
     pub(crate) block: u64,
     pub(crate) frame: Frame,
-    pub(crate) placed: Placed,
+    pub(crate) placed: PlacedPage,
 }
 
 /// A direct write in progress, or complete: see the module's head.
 pub(crate) struct Direct {
     of: Arc<Placements>,
     runs: Vec<(BlockAddr, u32)>,
-    sent: Vec<Sent>,
+    sent: Vec<DirectBlock>,
     /// Bytes of a write before and after its whole blocks.
     pub(crate) edges: (Box<[u8]>, Box<[u8]>),
     /// Set if the partner has been sent the pages.
-    advanced: Option<Advanced>,
+    advanced: Option<AdvancedPages>,
     way: Way,
 }
 
@@ -173,7 +173,7 @@ pub(crate) struct Stray {
 
 impl Stray {
     /// Waits for the writes, blocking, and frees the blocks.
-    pub(crate) fn settle(self, agg: &Aggregate) -> Result<(), StoreError> {
+    pub(crate) fn wait_and_free(self, agg: &Aggregate) -> Result<(), StoreError> {
         match self.way {
             Way::Settling(io) => io.wait()?,
             Way::Writing(writes) => writes.into_iter().try_for_each(Io::wait)?,
@@ -212,11 +212,11 @@ impl Direct {
                 let mut frames = Vec::with_capacity(len as usize);
                 for (addr, (block, frame)) in (at..at + len).zip(pages.by_ref()) {
                     frames.push(frame.clone());
-                    let placed = Placed {
+                    let placed = PlacedPage {
                         addr: BlockAddr(addr),
                         crc: page_crc(&frame),
                     };
-                    sent.push(Sent {
+                    sent.push(DirectBlock {
                         block,
                         frame,
                         placed,
@@ -280,7 +280,7 @@ impl Direct {
     }
 
     /// Returns the written blocks, in order. All of them must be durable.
-    pub(crate) fn sent(&self) -> &[Sent] {
+    pub(crate) fn sent(&self) -> &[DirectBlock] {
         assert!(
             matches!(self.way, Way::Durable),
             "a record must not come before its data"
@@ -289,7 +289,7 @@ impl Direct {
     }
 
     /// Hands the blocks to the caller, after the record has been appended to the log.
-    pub(crate) fn taken(mut self) -> Vec<Sent> {
+    pub(crate) fn taken(mut self) -> Vec<DirectBlock> {
         self.runs.clear();
         if let Some(advanced) = self.advanced.take() {
             advanced.used();
@@ -316,17 +316,17 @@ impl Drop for Direct {
     }
 }
 
-impl Sent {
+impl DirectBlock {
     /// Returns it as a block of a file whose block `first` is the first of these.
-    pub(crate) fn behind(self, first: u64) -> Sent {
-        Sent {
+    pub(crate) fn behind(self, first: u64) -> DirectBlock {
+        DirectBlock {
             block: first + self.block,
             ..self
         }
     }
 
     /// Returns the file block and its location.
-    pub(crate) fn place(&self) -> (u64, Placed) {
+    pub(crate) fn place(&self) -> (u64, PlacedPage) {
         (self.block, self.placed)
     }
 

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weir_base::BlockAddr;
 use weir_store::Frame;
 
-use crate::format::record::Placed;
-use crate::overlay::shares::{Seen, Share, Shares};
+use crate::format::record::PlacedPage;
+use crate::overlay::shares::{CommittedBlock, Share, Shares};
 
 /// Estimated memory in bytes of a page's place in the map.
 pub(crate) const PAGE_BYTES: u64 = 96;
@@ -25,7 +25,7 @@ pub(crate) const RANGE_BYTES: u64 = 64;
 pub(crate) struct Page {
     /// `None` only for a page in place: recovery has not read it.
     pub(crate) frame: Option<Frame>,
-    pub(crate) placed: Option<Placed>,
+    pub(crate) placed: Option<PlacedPage>,
     /// True if the log has the page.
     logged: AtomicBool,
 }
@@ -48,7 +48,7 @@ impl Page {
     }
 
     /// Creates a page whose location the log has.
-    pub(crate) fn placed(frame: Option<Frame>, placed: Placed) -> Page {
+    pub(crate) fn placed(frame: Option<Frame>, placed: PlacedPage) -> Page {
         Page {
             frame,
             placed: Some(placed),
@@ -182,7 +182,7 @@ pub(crate) enum Layer<'a> {
     /// The block has these contents.
     Page(&'a Page),
     /// The block is shared from this one, which may be a hole.
-    Shared(Seen),
+    Shared(CommittedBlock),
     /// The block is a hole.
     Hole,
     /// The layer below decides.
@@ -216,7 +216,7 @@ impl FileDelta {
         let punched = || self.punched.range(..=block).next_back();
         let hidden = self.cut.is_some_and(|cut| block >= cut)
             || punched().is_some_and(|(_, end)| block < *end);
-        hidden && !self.shares.has(block)
+        hidden && !self.shares.has_block(block)
     }
 
     /// Returns the ranges that have the blocks of others.
@@ -343,7 +343,7 @@ impl FileDelta {
         if !old.is_logged() {
             *self.unlogged.get_mut() -= 1;
         }
-        if let Some(Placed { addr, .. }) = old.placed {
+        if let Some(PlacedPage { addr, .. }) = old.placed {
             match self.unused.last_mut() {
                 Some((first, count)) if first.0 + u64::from(*count) == addr.0 => *count += 1,
                 _ => self.unused.push((addr, 1)),
@@ -365,7 +365,7 @@ impl FileDelta {
     }
 
     /// Notes that a page has been written in place, in an active layer.
-    pub(crate) fn set_placed(&mut self, block: u64, placed: Placed) {
+    pub(crate) fn set_placed(&mut self, block: u64, placed: PlacedPage) {
         self.mark_logged(block);
         if let Some(page) = self.pages.get_mut(block) {
             assert!(page.placed.is_none(), "a page that the log had");
@@ -474,7 +474,7 @@ mod tests {
                     3 | 4 => {
                         let (first, end) = (a.min(b), a.max(b) + 1);
                         d.punch(first, end);
-                        let seen = Seen {
+                        let seen = CommittedBlock {
                             root: crate::overlay::root::RootState::new(TreeRoot::EMPTY),
                             ino: Ino(7),
                             block: first + 100,
@@ -551,7 +551,7 @@ mod tests {
     #[test]
     fn the_places_of_pages_that_are_gone_are_remembered() {
         let placed = |addr| {
-            let place = Placed {
+            let place = PlacedPage {
                 addr: BlockAddr(addr),
                 crc: 0,
             };
@@ -569,7 +569,7 @@ mod tests {
         assert_eq!(d.unused(), [(BlockAddr(101), 2), (BlockAddr(106), 2)]);
         d.set_placed(
             1,
-            Placed {
+            PlacedPage {
                 addr: BlockAddr(300),
                 crc: 0,
             },

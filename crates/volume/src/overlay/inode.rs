@@ -374,17 +374,17 @@ pub(crate) fn stamped(mut rec: InodeRec, now: Time, content: bool) -> InodeRec {
 }
 
 /// Several inodes, locked for writing in the order of their numbers.
-pub(crate) struct Locked<'a> {
+pub(crate) struct LockedInodes<'a> {
     held: SmallVec<[(&'a Arc<Inode>, RwLockWriteGuard<'a, State>); 4]>,
 }
 
-impl<'a> Locked<'a> {
+impl<'a> LockedInodes<'a> {
     /// Locks these inodes, each once.
-    pub(crate) fn new(inodes: &[&'a Arc<Inode>]) -> Locked<'a> {
+    pub(crate) fn new(inodes: &[&'a Arc<Inode>]) -> LockedInodes<'a> {
         let mut order: SmallVec<[&'a Arc<Inode>; 4]> = SmallVec::from_slice(inodes);
         order.sort_unstable_by_key(|i| i.ino);
         order.dedup_by_key(|i| i.ino);
-        Locked {
+        LockedInodes {
             held: order.into_iter().map(|i| (i, i.state.write())).collect(),
         }
     }

@@ -96,43 +96,43 @@ pub(crate) struct Quota {
 
 /// Usage that one inode counts for its owners.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counted {
+pub(crate) struct InodeUsage {
     owners: Owners,
     usage: QuotaUsage,
 }
 
-impl Counted {
-    pub(crate) fn of(st: &InodeState) -> Counted {
-        Counted::with(st, st.used() / BLOCK_SIZE as u64)
+impl InodeUsage {
+    pub(crate) fn from_state(st: &InodeState) -> InodeUsage {
+        InodeUsage::with(st, st.used() / BLOCK_SIZE as u64)
     }
 
     /// Returns what an inode counts that uses so many blocks.
-    pub(crate) fn with(st: &InodeState, used: u64) -> Counted {
-        let owners = Owners::of(&st.rec);
+    pub(crate) fn with(st: &InodeState, used: u64) -> InodeUsage {
+        let owners = Owners::from_record(&st.rec);
         let usage = match st.dead {
             true => QuotaUsage::default(),
             false => usage::of_inode(used),
         };
-        Counted { owners, usage }
+        InodeUsage { owners, usage }
     }
 
     /// Returns what an inode will count that does not exist yet.
-    pub(crate) fn nothing(owners: Owners) -> Counted {
+    pub(crate) fn nothing(owners: Owners) -> InodeUsage {
         let usage = QuotaUsage::default();
-        Counted { owners, usage }
+        InodeUsage { owners, usage }
     }
 }
 
 /// Room that an operation has taken for the growth of usage; released on drop.
-pub(crate) struct Held<'q> {
+pub(crate) struct QuotaReservation<'q> {
     quota: Option<&'q Quota>,
-    was: Option<Counted>,
+    was: Option<InodeUsage>,
     ids: Ids,
     taken: QuotaUsage,
     loose: bool,
 }
 
-impl Held<'_> {
+impl QuotaReservation<'_> {
     /// Notes that the inode may count less than can be seen before the next checkpoint, if `loose`.
     pub(crate) fn loosely(mut self, loose: bool) -> Self {
         self.loose = loose;
@@ -144,16 +144,16 @@ impl Held<'_> {
     pub(crate) fn finish(self, st: &mut InodeState, rec: InodeRec) {
         st.rec = rec;
         st.unlogged = false;
-        self.settle(st);
+        self.settle_reservation(st);
     }
 
     /// Replaces the room by what the inode counts now.
-    pub(crate) fn settle(mut self, st: &InodeState) {
+    pub(crate) fn settle_reservation(mut self, st: &InodeState) {
         let (Some(quota), Some(was)) = (self.quota.take(), self.was) else {
             // Usage is not tracked.
             return;
         };
-        let now = Counted::of(st);
+        let now = InodeUsage::from_state(st);
         let back = std::mem::take(&mut self.taken).negated();
         if was.owners == now.owners {
             let mut change = was.usage.negated();
@@ -174,7 +174,7 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for QuotaReservation<'_> {
     fn drop(&mut self) {
         if let Some(quota) = self.quota
             && self.taken != QuotaUsage::default()
@@ -406,18 +406,18 @@ impl Quota {
     }
 
     /// Returns what the inode counts, if operations add their changes.
-    pub(crate) fn note(&self, st: &InodeState) -> Option<Counted> {
-        self.is_tracked().then(|| Counted::of(st))
+    pub(crate) fn note(&self, st: &InodeState) -> Option<InodeUsage> {
+        self.is_tracked().then(|| InodeUsage::from_state(st))
     }
 
     /// Replaces what the inode counted by what it counts now. No limit is checked.
-    pub(crate) fn change(&self, was: Option<Counted>, st: &InodeState) {
-        self.held(was).settle(st);
+    pub(crate) fn change(&self, was: Option<InodeUsage>, st: &InodeState) {
+        self.held(was).settle_reservation(st);
     }
 
     /// Returns a change of what the inode counted. It takes no room.
-    pub(crate) fn held(&self, was: Option<Counted>) -> Held<'_> {
-        Held {
+    pub(crate) fn held(&self, was: Option<InodeUsage>) -> QuotaReservation<'_> {
+        QuotaReservation {
             quota: was.is_some().then_some(self),
             was,
             ids: Ids::new(),
@@ -437,8 +437,8 @@ impl Quota {
         cx: &mut EngineContext,
         epoch: u64,
         ids: impl FnOnce() -> Ids,
-        growth: impl FnOnce() -> (Counted, QuotaUsage),
-    ) -> Result<Held<'_>, Stop> {
+        growth: impl FnOnce() -> (InodeUsage, QuotaUsage),
+    ) -> Result<QuotaReservation<'_>, Stop> {
         let phase = self.phase();
         if phase == Phase::Off {
             return Ok(self.held(None));
@@ -455,11 +455,11 @@ impl Quota {
         cx: &mut EngineContext,
         (phase, epoch): (Phase, u64),
         ids: Ids,
-        (was, growth): (Counted, QuotaUsage),
-    ) -> Result<Held<'_>, Stop> {
+        (was, growth): (InodeUsage, QuotaUsage),
+    ) -> Result<QuotaReservation<'_>, Stop> {
         let limits = cx.limits;
         let enforced = ids.iter().any(|id| limits.hold_for(id.kind));
-        let mut held = Held {
+        let mut held = QuotaReservation {
             ids,
             ..self.held(Some(was))
         };

@@ -16,7 +16,7 @@ use weir_base::SnapshotIdentity;
 
 /// Description of a transfer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Incoming {
+pub struct TransferHeader {
     /// Base of the difference; `None`: the transfer is complete by itself.
     pub base: Option<SnapshotIdentity>,
     /// The snapshot that is transferred.
@@ -34,7 +34,7 @@ pub struct Incoming {
 }
 
 /// Changed blocks of a window of a file.
-pub(crate) struct Changed {
+pub(crate) struct ChangedWindow {
     pub(crate) key: Key,
     /// Blocks that are holes now, one bit each.
     pub(crate) holes: u32,
@@ -48,14 +48,14 @@ pub(crate) struct Changed {
 pub(crate) struct Batch {
     /// Records in the order of their keys, like the windows.
     pub(crate) records: Vec<Edit>,
-    pub(crate) windows: Vec<Changed>,
+    pub(crate) windows: Vec<ChangedWindow>,
     /// Pages, each with its block's place in its window.
     pub(crate) pages: Vec<(u8, Frame)>,
     pub(crate) charge: Charge,
     /// Memory of the batch in bytes.
     pub(crate) bytes: u64,
     /// The snapshot and the hash of its contents, once the transfer is complete.
-    pub(crate) arriving: Option<(Incoming, ContentHash)>,
+    pub(crate) arriving: Option<(TransferHeader, ContentHash)>,
 }
 
 impl Batch {
@@ -99,7 +99,7 @@ impl Batch {
 
 /// State of a volume as a destination.
 #[derive(Default)]
-pub(crate) struct Receiving {
+pub(crate) struct DestinationState {
     /// Record with everything received; `None`: the volume is not a destination.
     pub(crate) rec: Option<MirrorRec>,
     pub(crate) batch: Batch,
@@ -126,12 +126,12 @@ pub(crate) struct TakenBatch {
     pub(crate) ended: bool,
 }
 
-impl Receiving {
+impl DestinationState {
     /// Creates the state from the stored record.
-    pub(crate) fn new(rec: Option<MirrorRec>) -> Receiving {
-        Receiving {
+    pub(crate) fn new(rec: Option<MirrorRec>) -> DestinationState {
+        DestinationState {
             rec,
-            ..Receiving::default()
+            ..DestinationState::default()
         }
     }
 

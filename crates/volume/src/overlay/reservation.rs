@@ -83,7 +83,7 @@ impl<'a> Reservation<'a> {
     /// Creates a reservation for an operation that cannot be refused, during recovery. The space
     /// existed when the operation was accepted.
     pub(crate) fn if_possible(agg: &'a Aggregate, blocks: u64) -> Reservation<'a> {
-        Reservation::of(agg, blocks).unwrap_or_else(|| Reservation {
+        Reservation::try_new(agg, blocks).unwrap_or_else(|| Reservation {
             agg,
             blocks: 0,
             from_floor: false,
@@ -91,7 +91,7 @@ impl<'a> Reservation<'a> {
     }
 
     /// Reserves `blocks` in the allocator, if it has them.
-    pub(crate) fn of(agg: &'a Aggregate, blocks: u64) -> Option<Reservation<'a>> {
+    pub(crate) fn try_new(agg: &'a Aggregate, blocks: u64) -> Option<Reservation<'a>> {
         agg.space().reserve(blocks).then(|| Reservation {
             agg,
             blocks,

@@ -162,11 +162,11 @@ impl State {
 }
 
 /// The state of a volume.
-pub(crate) struct Standing(AtomicU64);
+pub(crate) struct AtomicState(AtomicU64);
 
-impl Standing {
-    pub(crate) fn new(writers: Writers) -> Standing {
-        Standing(AtomicU64::new(State::Serving(writers).pack()))
+impl AtomicState {
+    pub(crate) fn new(writers: Writers) -> AtomicState {
+        AtomicState(AtomicU64::new(State::Serving(writers).pack()))
     }
 
     pub(crate) fn state(&self) -> State {
@@ -197,7 +197,7 @@ impl Standing {
     /// Holds back changes of clients. Of a volume that is held already the checkpoint stays.
     ///
     /// # Errors
-    /// As [`Standing::free`]; `ReadOnly` for a destination.
+    /// As [`AtomicState::free`]; `ReadOnly` for a destination.
     pub(crate) fn hold(&self, until: u64) -> Result<(), FsError> {
         let held = |state| match state {
             State::Held { .. } => Ok(state),
@@ -243,7 +243,7 @@ impl Standing {
     /// Makes it a destination.
     ///
     /// # Errors
-    /// As [`Standing::free`].
+    /// As [`AtomicState::free`].
     pub(crate) fn protect(&self) -> Result<(), FsError> {
         let protected = |_| State::Serving(Writers::Transfers);
         self.change(|state| state.free().map(protected)).map(drop)
@@ -253,7 +253,7 @@ impl Standing {
     /// `writers` (`None`: as now).
     ///
     /// # Errors
-    /// As [`Standing::free`].
+    /// As [`AtomicState::free`].
     pub(crate) fn begin_turn(&self, until: u64, writers: Option<Writers>) -> Result<(), FsError> {
         let turning = |now: Writers| State::Turning {
             writers: writers.unwrap_or(now),
@@ -364,7 +364,7 @@ impl Ancestry {
 mod tests {
     use super::*;
 
-    fn all() -> Vec<State> {
+    fn list_states() -> Vec<State> {
         let mut all = vec![State::Deleted, State::Held { until: 1 << 59 }];
         for writers in [Writers::Clients, Writers::Transfers] {
             all.extend([State::Serving(writers), State::Closed(writers)]);
@@ -379,8 +379,8 @@ mod tests {
 
     #[test]
     fn states_are_told_apart() {
-        let words: Vec<u64> = all().into_iter().map(State::pack).collect();
-        for (state, word) in all().into_iter().zip(&words) {
+        let words: Vec<u64> = list_states().into_iter().map(State::pack).collect();
+        for (state, word) in list_states().into_iter().zip(&words) {
             assert_eq!(State::unpack(*word), state);
             assert_eq!(words.iter().filter(|w| *w == word).count(), 1);
         }
@@ -390,7 +390,7 @@ mod tests {
     #[test]
     fn nothing_leads_out_of_the_last_states() {
         for last in [State::Deleted, State::Closed(Writers::Clients)] {
-            let at = || Standing(AtomicU64::new(last.pack()));
+            let at = || AtomicState(AtomicU64::new(last.pack()));
             let refused = match last {
                 State::Deleted => FsError::Stale,
                 _ => FsError::Delay,
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn a_turn_keeps_everybody_out_until_it_is_over() {
-        let standing = Standing::new(Writers::Clients);
+        let standing = AtomicState::new(Writers::Clients);
         standing.begin_turn(7, Some(Writers::Transfers)).unwrap();
         let waits = Err(Stop::Wait(Backpressure::Epoch(7)));
         assert_eq!(standing.admits_admin(), waits);
@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn a_held_volume_takes_snapshots_and_no_changes() {
-        let standing = Standing::new(Writers::Clients);
+        let standing = AtomicState::new(Writers::Clients);
         standing.hold(7).unwrap();
         standing.hold(8).unwrap();
         let waits = Err(Stop::Wait(Backpressure::Epoch(7)));
@@ -442,13 +442,13 @@ mod tests {
         standing.close();
         standing.unhold();
         assert_eq!(standing.state(), State::Closed(Writers::Clients));
-        let copy = Standing::new(Writers::Transfers);
+        let copy = AtomicState::new(Writers::Transfers);
         assert_eq!(copy.hold(1), Err(FsError::ReadOnly));
     }
 
     #[test]
     #[should_panic(expected = "nobody has asked")]
     fn a_volume_that_serves_is_not_swapped() {
-        Standing::new(Writers::Clients).begin_swap();
+        AtomicState::new(Writers::Clients).begin_swap();
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::overlay::inode::Inode;
-use crate::overlay::snapshots::{Made, Sealed};
+use crate::overlay::snapshots::{SealedSegment, SnapshotProperties};
 
 /// The segments of a volume.
 pub(crate) struct Segments {
@@ -15,7 +15,7 @@ pub(crate) struct Segments {
     /// Inodes with changes in the current segment.
     dirty: Mutex<Vec<Arc<Inode>>>,
     /// Segments ended by a snapshot, for the next checkpoint.
-    sealed: Mutex<Vec<Sealed>>,
+    sealed: Mutex<Vec<SealedSegment>>,
 }
 
 /// A segment, taken to be merged.
@@ -53,9 +53,9 @@ impl Segments {
 
     /// Ends the current segment with a snapshot; `next_ino` is the number after the last inode. No
     /// operation holds the epoch lock.
-    pub(crate) fn seal(&self, made: Made, next_ino: u64) {
+    pub(crate) fn seal(&self, made: SnapshotProperties, next_ino: u64) {
         let Part { segment, inodes } = self.end();
-        self.sealed.lock().push(Sealed {
+        self.sealed.lock().push(SealedSegment {
             segment,
             inodes,
             next_ino,
@@ -72,7 +72,7 @@ impl Segments {
 
     /// Takes all segments for a checkpoint, oldest first, and ends the current one. No operation
     /// holds the epoch lock.
-    pub(crate) fn take(&self) -> (Vec<Sealed>, Part) {
+    pub(crate) fn take(&self) -> (Vec<SealedSegment>, Part) {
         let last = self.end();
         (std::mem::take(&mut *self.sealed.lock()), last)
     }

@@ -18,13 +18,13 @@ use crate::overlay::root::RootState;
 
 /// A block of a file in a committed tree.
 #[derive(Clone)]
-pub(crate) struct Seen {
+pub(crate) struct CommittedBlock {
     pub(crate) root: Arc<RootState>,
     pub(crate) ino: Ino,
     pub(crate) block: u64,
 }
 
-impl fmt::Debug for Seen {
+impl fmt::Debug for CommittedBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "block {} of inode {}", self.block, self.ino)
     }
@@ -36,7 +36,7 @@ pub(crate) struct Share {
     /// Block after the last one of the range.
     pub(crate) end: u64,
     /// The first source block as it is read until the next checkpoint.
-    pub(crate) seen: Seen,
+    pub(crate) seen: CommittedBlock,
     /// The first source block in the tree that the volume has before this segment is merged.
     pub(crate) merged: (Ino, u64),
     /// Upper bound of the source blocks that are stored and not holes.
@@ -86,13 +86,13 @@ impl Shares {
     }
 
     /// Returns true if this block is in a range.
-    pub(crate) fn has(&self, block: u64) -> bool {
+    pub(crate) fn has_block(&self, block: u64) -> bool {
         let last = self.0.range(..=block).next_back();
         last.is_some_and(|(_, share)| block < share.end)
     }
 
     /// Returns the source of a block.
-    pub(crate) fn get(&self, block: u64) -> Option<Seen> {
+    pub(crate) fn get(&self, block: u64) -> Option<CommittedBlock> {
         let (first, share) = self.0.range(..=block).next_back()?;
         (block < share.end).then(|| share.behind(block - first).seen)
     }
@@ -154,7 +154,7 @@ mod tests {
                     continue;
                 }
                 let (ino, block) = (Ino(20 + rng.below(5)), rng.below(1000));
-                let seen = Seen {
+                let seen = CommittedBlock {
                     root: Arc::clone(&root),
                     ino,
                     block,
@@ -177,7 +177,7 @@ mod tests {
             for (at, want) in (0..).zip(plain) {
                 let seen = shares.get(at).map(|seen| (seen.ino, seen.block));
                 assert_eq!(seen, want, "block {at} of {shares:?}");
-                assert_eq!(shares.has(at), want.is_some());
+                assert_eq!(shares.has_block(at), want.is_some());
                 let mut one = shares.within(at..at + 1);
                 let merged = one.next().map(|(first, share)| share.behind(at - first));
                 let merged = merged.map(|share| share.merged);

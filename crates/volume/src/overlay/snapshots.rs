@@ -50,7 +50,7 @@ pub struct Snapshot {
 
 /// Properties of a snapshot from its creation on.
 #[derive(Clone, Debug)]
-pub(crate) struct Made {
+pub(crate) struct SnapshotProperties {
     pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) label: String,
@@ -60,11 +60,11 @@ pub(crate) struct Made {
 }
 
 /// A segment ended by a snapshot.
-pub(crate) struct Sealed {
+pub(crate) struct SealedSegment {
     pub(crate) segment: u64,
     pub(crate) inodes: Vec<Arc<Inode>>,
     pub(crate) next_ino: u64,
-    pub(crate) made: Made,
+    pub(crate) made: SnapshotProperties,
 }
 
 /// A snapshot in memory.
@@ -75,7 +75,7 @@ struct Info {
     /// Inode number after the last one used: lower numbers existed, unless removed.
     next_ino: u64,
     /// `None` until a checkpoint has made it.
-    stored: Option<Stored>,
+    stored: Option<StoredSnapshot>,
     clones: u32,
     /// Identity at its first creation, if it was received.
     source: Option<SnapshotIdentity>,
@@ -87,16 +87,16 @@ struct Info {
 
 /// Properties of a snapshot made by a checkpoint.
 #[derive(Clone, Copy)]
-pub(crate) struct Stored {
+pub(crate) struct StoredSnapshot {
     pub(crate) root: TreeRoot,
     generation: Generation,
     pub(crate) used: u64,
     unique: u64,
 }
 
-impl From<&SnapshotRec> for Stored {
-    fn from(rec: &SnapshotRec) -> Stored {
-        Stored {
+impl From<&SnapshotRec> for StoredSnapshot {
+    fn from(rec: &SnapshotRec) -> StoredSnapshot {
+        StoredSnapshot {
             root: rec.root,
             generation: rec.generation,
             used: rec.used,
@@ -136,13 +136,13 @@ pub(crate) struct Snaps<V> {
 /// A kept view.
 struct View<V> {
     snapshot: u32,
-    shown: Shown,
+    shown: ViewRole,
     volume: Arc<V>,
 }
 
 /// Role in which clients see a view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Shown {
+pub(crate) enum ViewRole {
     /// The snapshot, with a file-system identity of its own.
     AsSnapshot,
     /// The volume itself, a destination, with this base of its change counters.
@@ -150,7 +150,7 @@ pub(crate) enum Shown {
 }
 
 /// Actions of a checkpoint on snapshots, besides making them.
-pub(crate) struct Changes<V> {
+pub(crate) struct SnapshotChanges<V> {
     pub(crate) next: u32,
     pub(crate) next_place: u32,
     /// Renamed snapshots: identity, new name, new label.
@@ -305,7 +305,7 @@ impl<V> Snaps<V> {
             content: rec.content,
             holds: 0,
         };
-        if MarkId::of(&rec.name).is_none() {
+        if MarkId::from_name(&rec.name).is_none() {
             self.note_change(rec.created);
         }
         self.list.insert(rec.id, info);
@@ -349,7 +349,7 @@ impl<V> Snaps<V> {
 
     /// Returns the snapshot with this name; not that of a mark.
     pub(crate) fn find(&self, name: &str) -> Option<u32> {
-        let named = |s: &Info| s.name == name && MarkId::of(&s.name).is_none();
+        let named = |s: &Info| s.name == name && MarkId::from_name(&s.name).is_none();
         let found = self.list.iter().find(|(_, s)| named(s));
         found.map(|(id, _)| *id)
     }
@@ -358,14 +358,14 @@ impl<V> Snaps<V> {
     pub(crate) fn marks(&self) -> Vec<(MarkId, u32)> {
         let marks = self.list.iter();
         marks
-            .filter_map(|(id, s)| Some((MarkId::of(&s.name)?, *id)))
+            .filter_map(|(id, s)| Some((MarkId::from_name(&s.name)?, *id)))
             .collect()
     }
 
     fn visible(&self) -> impl Iterator<Item = (&u32, &Info)> {
         self.list
             .iter()
-            .filter(|(_, s)| MarkId::of(&s.name).is_none())
+            .filter(|(_, s)| MarkId::from_name(&s.name).is_none())
     }
 
     /// Returns true if there are no snapshots except those of marks.
@@ -417,7 +417,7 @@ impl<V> Snaps<V> {
     }
 
     /// Takes the pending actions. Called while the epoch lock is held exclusively.
-    pub(crate) fn take_changes(&mut self) -> Changes<V> {
+    pub(crate) fn take_changes(&mut self) -> SnapshotChanges<V> {
         let named = std::mem::take(&mut self.named);
         let named = named.into_iter().filter_map(|id| {
             let info = self.list.get(&id)?;
@@ -427,7 +427,7 @@ impl<V> Snaps<V> {
         let hashed = hashed
             .into_iter()
             .filter_map(|id| Some((id, self.content(id)?)));
-        Changes {
+        SnapshotChanges {
             named: named.collect(),
             hashed: hashed.collect(),
             gone: std::mem::take(&mut self.gone),
@@ -442,7 +442,7 @@ impl<V> Snaps<V> {
     /// Applies the results of a checkpoint. Returns the views whose snapshots are gone.
     pub(crate) fn publish(
         &mut self,
-        changes: Changes<V>,
+        changes: SnapshotChanges<V>,
         changed: Vec<SnapshotRec>,
     ) -> Vec<Arc<V>> {
         for rec in &changed {
@@ -465,7 +465,7 @@ impl<V> Snaps<V> {
 
     /// Ends all views, because the checkpoint that took these changes deletes the volume. Returns
     /// the existing ones.
-    pub(crate) fn end(&mut self, changes: Changes<V>) -> Vec<Arc<V>> {
+    pub(crate) fn end(&mut self, changes: SnapshotChanges<V>) -> Vec<Arc<V>> {
         self.over = true;
         let mut views = changes.views;
         views.extend(self.views.drain(..).map(|view| view.volume));
@@ -512,7 +512,7 @@ impl<V> Snaps<V> {
     }
 
     /// Adds a snapshot, which gets its place; `next_ino` is the number after the last inode.
-    pub(crate) fn add(&mut self, made: &mut Made, next_ino: u64) {
+    pub(crate) fn add(&mut self, made: &mut SnapshotProperties, next_ino: u64) {
         let info = Info {
             name: made.name.clone(),
             label: made.label.clone(),
@@ -524,7 +524,7 @@ impl<V> Snaps<V> {
             content: None,
             holds: 0,
         };
-        if MarkId::of(&made.name).is_none() {
+        if MarkId::from_name(&made.name).is_none() {
             self.note_change(made.created);
         }
         made.place = self.next_place;
@@ -572,13 +572,13 @@ impl<V> Snaps<V> {
     ///
     /// # Errors
     /// `Stale` if there is no such snapshot.
-    pub(crate) fn stored(&self, id: u32) -> Result<Option<Stored>, FsError> {
+    pub(crate) fn stored(&self, id: u32) -> Result<Option<StoredSnapshot>, FsError> {
         let info = self.list.get(&id).filter(|_| !self.over);
         Ok(info.ok_or(FsError::Stale)?.stored)
     }
 
     /// Returns a kept view.
-    pub(crate) fn kept_view(&mut self, id: u32, shown: Shown) -> Option<Arc<V>> {
+    pub(crate) fn kept_view(&mut self, id: u32, shown: ViewRole) -> Option<Arc<V>> {
         let wanted = |view: &View<V>| view.snapshot == id && view.shown == shown;
         let at = self.views.iter().rposition(wanted)?;
         let found = self.views.remove(at);
@@ -588,7 +588,7 @@ impl<V> Snaps<V> {
     }
 
     /// Keeps a view; the one that was not used for longest makes room.
-    pub(crate) fn keep_view(&mut self, id: u32, shown: Shown, view: &Arc<V>) {
+    pub(crate) fn keep_view(&mut self, id: u32, shown: ViewRole, view: &Arc<V>) {
         if self.views.len() >= VIEWS {
             // A caller that still uses the old view keeps it; nothing of it is lost.
             let old = self.views.remove(0);
@@ -620,7 +620,7 @@ impl<V> Snaps<V> {
     /// `dir`, until it returns `false`.
     pub(crate) fn had(&self, dir: Ino, from: u32, each: &mut dyn FnMut(u32, &str) -> bool) {
         // An existing inode with a lower number existed then: numbers are assigned in order.
-        let had = |info: &Info| dir.0 < info.next_ino && MarkId::of(&info.name).is_none();
+        let had = |info: &Info| dir.0 < info.next_ino && MarkId::from_name(&info.name).is_none();
         for (id, info) in self.list.range(from..).filter(|(_, info)| had(info)) {
             if !each(*id, &info.name) {
                 break;

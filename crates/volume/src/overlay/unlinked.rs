@@ -10,14 +10,14 @@ use crate::types::{FsError, Stop};
 
 /// The pins of a volume, and its inodes without a name. Locked in this order, and after an inode.
 #[derive(Default)]
-pub(crate) struct Unlinked {
+pub(crate) struct UnlinkedInodes {
     inodes: Mutex<BTreeSet<Ino>>,
     pins: Mutex<HashMap<Ino, u32>>,
     /// Number of pinned inodes, read without the lock.
     pinned: AtomicUsize,
 }
 
-impl Unlinked {
+impl UnlinkedInodes {
     /// Returns true if a client has the inode open; the caller has its lock.
     pub(crate) fn is_pinned(&self, ino: Ino) -> bool {
         self.pinned.load(Ordering::Relaxed) > 0 && self.pins.lock().contains_key(&ino)

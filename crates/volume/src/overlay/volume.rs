@@ -25,14 +25,14 @@ use crate::overlay::epoch_lock::OpGuard;
 use crate::overlay::file_delta::{PAGE_BYTES, Page, Put};
 use crate::overlay::inode::{Inode, Inodes, State as InodeState, malformed};
 use crate::overlay::quota::Quota;
-use crate::overlay::receiving::Receiving;
+use crate::overlay::receiving::DestinationState;
 use crate::overlay::reservation::Reservation;
-use crate::overlay::role::{Ancestry, Standing, State, Writers};
+use crate::overlay::role::{Ancestry, AtomicState, State, Writers};
 use crate::overlay::root::RootState;
 use crate::overlay::segments::Segments;
-use crate::overlay::snapshots::{Shown, Snaps};
+use crate::overlay::snapshots::{Snaps, ViewRole};
 use crate::overlay::space::Space;
-use crate::overlay::unlinked::Unlinked;
+use crate::overlay::unlinked::UnlinkedInodes;
 use crate::types::{Attr, Backpressure, FsError, LOCAL_BITS, Stop};
 
 /// A volume, or a view of a snapshot. See the crate's head for how operations run.
@@ -65,7 +65,7 @@ enum Role {
 
 /// State of a volume of the aggregate, which is changed and has snapshots.
 pub(crate) struct Live {
-    pub(crate) standing: Standing,
+    pub(crate) standing: AtomicState,
     pub(crate) segments: Segments,
     /// The snapshots, as users see them.
     pub(crate) snaps: Mutex<Snaps<Volume>>,
@@ -76,13 +76,13 @@ pub(crate) struct Live {
     /// Stored state of the volume beside its tree; locked by checkpoints.
     pub(crate) catalog: Mutex<Catalog>,
     /// Open inodes, and those without a name.
-    pub(crate) unlinked: Unlinked,
+    pub(crate) unlinked: UnlinkedInodes,
     /// Held by renames that move a directory to another parent, so that no two of them can make a
     /// cycle together.
     pub(crate) renames: Mutex<()>,
     pub(crate) ancestry: Mutex<Ancestry>,
     /// State of the volume as the destination of a replication.
-    pub(crate) receiving: Mutex<Receiving>,
+    pub(crate) receiving: Mutex<DestinationState>,
     /// View that clients of a destination see.
     pub(crate) exported: ArcSwapOption<Volume>,
 }
@@ -90,7 +90,7 @@ pub(crate) struct Live {
 /// State of a view of a snapshot.
 struct View {
     snapshot: u32,
-    shown: Shown,
+    shown: ViewRole,
     /// True after the snapshot was deleted.
     ended: AtomicBool,
 }
@@ -130,13 +130,13 @@ impl LiveVolume {
             part: OnceLock::new(),
             fsid: AtomicU64::new(core.fsid_base() ^ id.0),
             role: Role::Live(Live {
-                standing: Standing::new(writers),
+                standing: AtomicState::new(writers),
                 segments: Segments::new(),
                 snaps: Mutex::new(snaps),
                 admin: Mutex::new(()),
                 annotation: Mutex::default(),
                 ancestry: Mutex::new(Ancestry::new(rec.origin)),
-                receiving: Mutex::new(Receiving::new(rec.mirror)),
+                receiving: Mutex::new(DestinationState::new(rec.mirror)),
                 exported: ArcSwapOption::empty(),
                 catalog: Mutex::new(Catalog {
                     rec,
@@ -146,7 +146,7 @@ impl LiveVolume {
                     annotation: Arc::default(),
                     corrections: Vec::new(),
                 }),
-                unlinked: Unlinked::default(),
+                unlinked: UnlinkedInodes::default(),
                 renames: Mutex::new(()),
             }),
             core,
@@ -168,16 +168,16 @@ impl LiveVolume {
 
 /// Permission to change a volume: the epoch lock is held, and the volume is not a view. All changes
 /// made under it are in one checkpoint.
-pub(crate) struct Entered<'a> {
+pub(crate) struct ChangePermit<'a> {
     pass: OpGuard<'a>,
     live: &'a Live,
 }
 
-impl<'a> Entered<'a> {
+impl<'a> ChangePermit<'a> {
     /// Creates it without a check of the volume's state: for recovery, and for creating the volume.
-    pub(crate) fn with(pass: OpGuard<'a>, vol: &'a LiveVolume) -> Entered<'a> {
+    pub(crate) fn with(pass: OpGuard<'a>, vol: &'a LiveVolume) -> ChangePermit<'a> {
         let live = vol.live();
-        Entered { pass, live }
+        ChangePermit { pass, live }
     }
 
     /// Returns the epoch that every change made under it belongs to.
@@ -231,8 +231,8 @@ impl Volume {
             false => 0,
         };
         let shown = match exported {
-            true => Shown::AsVolume { change_base },
-            false => Shown::AsSnapshot,
+            true => ViewRole::AsVolume { change_base },
+            false => ViewRole::AsSnapshot,
         };
         if let Some(view) = snaps.kept_view(id, shown) {
             return Ok(view);
@@ -319,7 +319,7 @@ impl Volume {
     /// and a constituent has that of its large volume ([`Volume::present_as`]).
     pub fn fsid(&self) -> u64 {
         let shown_as = match &self.role {
-            Role::View(view) if view.shown == Shown::AsSnapshot => view.snapshot,
+            Role::View(view) if view.shown == ViewRole::AsSnapshot => view.snapshot,
             Role::View(_) | Role::Live(_) => 0,
         };
         // Odd, so that no two snapshots of a volume have the same identity.
@@ -372,12 +372,12 @@ impl Volume {
     }
 
     /// Takes the epoch lock to change something.
-    pub(crate) fn enter(&self) -> Result<Entered<'_>, Stop> {
+    pub(crate) fn enter(&self) -> Result<ChangePermit<'_>, Stop> {
         let live = self.live()?;
         let pass = self.core.epoch_lock().enter();
         live.standing.admits_clients()?;
         self.core.log.strict().admits(self.id)?;
-        Ok(Entered { pass, live })
+        Ok(ChangePermit { pass, live })
     }
 
     /// Returns true if its changes are held, because it is strict and the partner of the pair is
@@ -387,11 +387,11 @@ impl Volume {
     }
 
     /// Like [`Volume::enter`], even if clients may change nothing.
-    pub(crate) fn enter_as_admin(&self) -> Result<Entered<'_>, Stop> {
+    pub(crate) fn enter_as_admin(&self) -> Result<ChangePermit<'_>, Stop> {
         let live = self.live()?;
         let pass = self.core.epoch_lock().enter();
         live.standing.admits_admin()?;
-        Ok(Entered { pass, live })
+        Ok(ChangePermit { pass, live })
     }
 
     /// Converts a stop of the store into one of the engine.
@@ -498,7 +498,7 @@ impl Volume {
     /// may freeze the changes of an ended segment.
     pub(crate) fn touch<'s>(
         &self,
-        entered: &Entered<'_>,
+        entered: &ChangePermit<'_>,
         inode: &Arc<Inode>,
         st: &'s mut InodeState,
         reservation: &mut Reservation<'_>,
@@ -523,7 +523,7 @@ impl Volume {
         }
 
         (st.active.get_or_insert_with(|| {
-            let mut delta = Box::new(Delta::new(segment, Owners::of(&st.rec)));
+            let mut delta = Box::new(Delta::new(segment, Owners::from_record(&st.rec)));
             // A leaf and its share of the path above.
             self.charge(&mut delta, reservation.take(2), DELTA_BYTES);
             delta

@@ -52,7 +52,7 @@ impl Machine {
             Aggregate::create_on(self.dev(), Arc::clone(&self.log) as _, self.env()).unwrap();
         let engine = Engine::open(agg, replay, &*self.rng, self.options()).unwrap();
         let vol = engine
-            .create_volume("vol1", (0, 0), 0o755, now(), &*self.rng)
+            .create_volume("vol1", (0, 0), 0o755, fixed_time(), &*self.rng)
             .unwrap();
         (engine, vol)
     }
@@ -96,7 +96,7 @@ impl Machine {
     }
 }
 
-pub fn now() -> Time {
+pub fn fixed_time() -> Time {
     Time {
         secs: 1_700_000_000,
         nanos: 0,
@@ -107,7 +107,7 @@ pub fn run<T>(
     vol: &Volume,
     op: impl FnMut(&mut EngineContext) -> Result<T, Stop>,
 ) -> Result<T, FsError> {
-    vol.drive_blocking(&mut EngineContext::new(now()), op)
+    vol.drive_blocking(&mut EngineContext::new(fixed_time()), op)
 }
 
 /// Ends without a checkpoint, once every acknowledged change is durable.

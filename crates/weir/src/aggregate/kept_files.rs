@@ -32,20 +32,20 @@ const OF_SERVER: [&str; 5] = [
 ];
 
 /// Returns the names of all of them.
-pub fn all() -> impl Iterator<Item = &'static str> {
+pub fn list_names() -> impl Iterator<Item = &'static str> {
     OF_AGGREGATE.into_iter().chain(OF_SERVER)
 }
 
 /// Carries out commands of a running server, and says that one is done when the files that it may
 /// have changed are where the next owner of the aggregate finds them.
-pub struct Kept<C> {
+pub struct FileCopyCommands<C> {
     /// Second place of the files.
     pub copy: Option<Arc<dyn CatalogCopy>>,
     /// Commands themselves.
     pub next: C,
 }
 
-impl<C: Commands> Commands for Kept<C> {
+impl<C: Commands> Commands for FileCopyCommands<C> {
     fn run(&self, request: &str, say: &mut dyn FnMut(&str) -> io::Result<()>) -> Result<String> {
         let done = self.next.run(request, say)?;
         if let Some(copy) = &self.copy {

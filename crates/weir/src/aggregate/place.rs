@@ -11,12 +11,12 @@ use anyhow::{Context as _, Result, bail};
 use weir_base::{Clock, SystemClock, small_file};
 use weir_control::CatalogVersion;
 use weir_rados::Options;
-use weir_rados_store::{Connected, Place};
+use weir_rados_store::{AggregateObjects, RadosPlace};
 use weir_store::aggregate::{FolderLocation, Location};
 use weir_store::features::AggregateFormat;
 use weir_store::folder::{self, Folder};
 
-use crate::aggregate::rados::{self, CATALOG, Held};
+use crate::aggregate::rados::{self, CATALOG, OwnedAggregate};
 use crate::cli::RadosArgs;
 use crate::control::plane;
 
@@ -24,7 +24,7 @@ use crate::control::plane;
 pub struct AggregatePlace<'a> {
     data: &'a Path,
     catalog: Option<&'a str>,
-    pool: Option<(Connected, &'a Place)>,
+    pool: Option<(AggregateObjects, &'a RadosPlace)>,
 }
 
 impl Display for AggregatePlace<'_> {
@@ -54,7 +54,7 @@ impl<'a> AggregatePlace<'a> {
                     keyring: rados.ceph_keyring.clone(),
                     user: rados.ceph_user.clone(),
                 };
-                let connected = Connected::connect(place, &options);
+                let connected = AggregateObjects::connect(place, &options);
                 Some((connected.with_context(|| place.to_string())?, place))
             }
             None => {
@@ -70,7 +70,7 @@ impl<'a> AggregatePlace<'a> {
     }
 
     /// Returns the connection to the pool of an aggregate in one, and its name there.
-    pub fn pool(&self) -> Option<(&Connected, &'a Place)> {
+    pub fn pool(&self) -> Option<(&AggregateObjects, &'a RadosPlace)> {
         self.pool
             .as_ref()
             .map(|(connected, place)| (connected, *place))
@@ -193,7 +193,8 @@ impl<'a> AggregatePlace<'a> {
             return Ok(TakenAggregate::Folder(self.data));
         };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let held = Held::of(connected, place, self.data, self.catalog, &clock)?;
+        let held =
+            OwnedAggregate::take_existing(connected, place, self.data, self.catalog, &clock)?;
         Ok(TakenAggregate::Pool(Box::new(held)))
     }
 }
@@ -211,7 +212,7 @@ pub enum TakenAggregate<'a> {
     /// In this data folder.
     Folder(&'a Path),
     /// In a pool of Ceph.
-    Pool(Box<Held>),
+    Pool(Box<OwnedAggregate>),
 }
 
 impl TakenAggregate<'_> {

@@ -25,7 +25,8 @@ use weir_node::control_socket::Control;
 use weir_node::os;
 use weir_pair_node::{Address, Lease};
 use weir_rados_store::{
-    Connected, Loss, Place, Process, RadosAggregate, Seen, Session, Sizes, Waiting,
+    AggregateObjects, Loss, OwnerState, Process, RadosAggregate, RadosPlace, Session, Sizes,
+    StandbyObserver,
 };
 use weir_store::folder::{self, Folder};
 use weir_store::layout::MAX_BLOCKS;
@@ -46,21 +47,21 @@ const COMPARE_PERIOD: Duration = Duration::from_millis(100);
 const CATALOG_TRIES: u32 = 5;
 
 /// Returns the refusal of a place without an aggregate.
-pub fn missing(place: &Place) -> String {
+pub fn missing(place: &RadosPlace) -> String {
     format!("{place}: there is no aggregate of this name")
 }
 
 /// Conduct of a server that serves what it takes; by default that of a tool.
 #[derive(Clone, Copy, Default)]
-pub struct Served<'a> {
+pub struct TakeoverOptions<'a> {
     /// Given if it stands by while another server has the aggregate.
-    pub waiting: Option<&'a Waiting<'a>>,
+    pub waiting: Option<&'a StandbyObserver<'a>>,
     /// Addresses that move with the aggregate.
     pub addresses: &'a [Address],
 }
 
 /// An aggregate that this process owns, and the data folder that goes with it.
-pub struct Held {
+pub struct OwnedAggregate {
     aggregate: Arc<RadosAggregate>,
     /// This server's part.
     member: Arc<Member>,
@@ -77,25 +78,25 @@ pub struct Held {
     _lock: File,
 }
 
-impl Held {
+impl OwnedAggregate {
     /// Takes over an aggregate that is there, as a tool does.
     ///
     /// # Errors
-    /// As [`Held::take`], and if there is no aggregate.
-    pub fn of(
-        connected: &Connected,
-        place: &Place,
+    /// As [`OwnedAggregate::take`], and if there is no aggregate.
+    pub fn take_existing(
+        connected: &AggregateObjects,
+        place: &RadosPlace,
         data: &Path,
         catalog: Option<&str>,
         clock: &Arc<dyn Clock>,
-    ) -> Result<Held> {
+    ) -> Result<OwnedAggregate> {
         ensure!(connected.exists()?, missing(place));
         let sizes = Sizes {
             max_blocks: MAX_BLOCKS,
             log_bytes: 0,
         };
-        let served = Served::default();
-        Held::take(connected, place, data, catalog, sizes, clock, served)
+        let served = TakeoverOptions::default();
+        OwnedAggregate::take(connected, place, data, catalog, sizes, clock, served)
     }
 
     /// Switches on all format features that this program knows. Returns the names of those that
@@ -126,15 +127,15 @@ impl Held {
     /// # Errors
     /// The folder is another server's or another aggregate's; the aggregate is served elsewhere.
     pub fn take(
-        connected: &Connected,
-        place: &Place,
+        connected: &AggregateObjects,
+        place: &RadosPlace,
         data: &Path,
         catalog: Option<&str>,
         sizes: Sizes,
         clock: &Arc<dyn Clock>,
-        served: Served<'_>,
-    ) -> Result<Held> {
-        let Served { waiting, addresses } = served;
+        served: TakeoverOptions<'_>,
+    ) -> Result<OwnedAggregate> {
+        let TakeoverOptions { waiting, addresses } = served;
         ensure!(
             !Folder::exists(data)?,
             "{} has an aggregate of its own: name another folder with --data",
@@ -145,7 +146,7 @@ impl Held {
         made.with_context(|| data.display().to_string())?;
         let lock = folder::lock_only(data)?;
         mark(data, place)?;
-        let files: Vec<&str> = kept_files::all()
+        let files: Vec<&str> = kept_files::list_names()
             .chain([CATALOG, service_address::CLIENTS])
             .collect();
         let process = Process::this(&os::host_name());
@@ -161,11 +162,11 @@ impl Held {
             Some(_) => Some(listen(data, &member)?),
             None => None,
         };
-        let watch = |seen: &Seen| {
+        let watch = |seen: &OwnerState| {
             member.note_seen(seen);
             waiting.is_none_or(|waiting| waiting(seen))
         };
-        let waiting = waiting.is_some().then_some(&watch as &Waiting<'_>);
+        let waiting = waiting.is_some().then_some(&watch as &StandbyObserver<'_>);
         let taken = connected.take(&process, &files, sizes, clock, &std::thread::sleep, waiting);
         let aggregate = Arc::new(taken?);
         member.note_owner(aggregate.session());
@@ -182,7 +183,7 @@ impl Held {
             copying: tokio::sync::Mutex::default(),
         });
         keeper.fetch()?;
-        Ok(Held {
+        Ok(OwnedAggregate {
             member,
             lease: None,
             control,
@@ -226,8 +227,8 @@ impl Held {
 
     /// Notes that the log has been replayed. Returns the lease within which replies may leave, once
     /// no reply of a previous owner can. Blocks until then.
-    pub fn settle(&mut self, clock: &Arc<dyn Clock>) -> Arc<Lease> {
-        self.aggregate.owner().settle(&std::thread::sleep);
+    pub fn finish_takeover(&mut self, clock: &Arc<dyn Clock>) -> Arc<Lease> {
+        self.aggregate.owner().finish_takeover(&std::thread::sleep);
         let lease = Arc::new(Lease::expired(Arc::clone(clock)));
         let renewed = Arc::clone(&lease);
         let session = self.aggregate.session();
@@ -282,7 +283,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for OwnedAggregate {
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.comparing.take() {
             drop(stop);
@@ -338,7 +339,7 @@ fn marked(data: &Path) -> Result<Option<String>> {
 }
 
 /// Notes which aggregate the folder's copies are of.
-fn mark(data: &Path, place: &Place) -> Result<()> {
+fn mark(data: &Path, place: &RadosPlace) -> Result<()> {
     let name = place.to_string();
     let path = data.join(MARK);
     match marked(data)? {
@@ -369,7 +370,7 @@ impl Keeper {
     /// Replaces the folder's files by those that are with the aggregate.
     fn fetch(&self) -> Result<()> {
         let mut kept = self.kept.lock();
-        for name in kept_files::all() {
+        for name in kept_files::list_names() {
             let bytes = self.session.read_file(name);
             let Some(bytes) = bytes.with_context(|| format!("reading {name}"))? else {
                 continue;
@@ -394,7 +395,7 @@ impl Keeper {
     /// Puts files that have changed with the aggregate.
     fn keep_files(&self) -> Result<()> {
         let mut kept = self.kept.lock();
-        for name in kept_files::all() {
+        for name in kept_files::list_names() {
             let path = self.folder.join(name);
             let bytes = small_file::read(&path).with_context(|| path.display().to_string())?;
             let Some(bytes) = bytes.filter(|bytes| kept.get(name) != Some(bytes)) else {
@@ -475,12 +476,12 @@ mod tests {
     use weir_node::control_socket::Commands;
 
     use super::*;
-    use crate::aggregate::kept_files::Kept;
+    use crate::aggregate::kept_files::FileCopyCommands;
 
     #[test]
     fn a_folder_keeps_copies_of_one_aggregate() {
         let folder = tempfile::tempdir().unwrap();
-        let (one, other): (Place, Place) = (
+        let (one, other): (RadosPlace, RadosPlace) = (
             "rados:pool/one".parse().unwrap(),
             "rados:pool/other".parse().unwrap(),
         );
@@ -512,32 +513,32 @@ mod tests {
     }
 
     /// An aggregate of a simulated cluster, and this data folder.
-    fn held(folder: &Path) -> Held {
+    fn held(folder: &Path) -> OwnedAggregate {
         let cluster = weir_sim::rados::Cluster::new();
         let client: Arc<dyn weir_rados::Objects> = Arc::new(cluster.client(1));
-        let connected = Connected::on("rados:sim/a", Arc::clone(&client), client);
+        let connected = AggregateObjects::on("rados:sim/a", Arc::clone(&client), client);
         let sizes = Sizes {
             max_blocks: 1 << 20,
             log_bytes: 16 << 20,
         };
         let clock: Arc<dyn Clock> = Arc::new(weir_base::SystemClock::new());
-        let place: Place = "rados:sim/a".parse().unwrap();
-        Held::take(
+        let place: RadosPlace = "rados:sim/a".parse().unwrap();
+        OwnedAggregate::take(
             &connected,
             &place,
             folder,
             None,
             sizes,
             &clock,
-            Served::default(),
+            TakeoverOptions::default(),
         )
         .unwrap()
     }
 
     /// A command that writes a file.
-    struct Writes(PathBuf);
+    struct FileWriteCommands(PathBuf);
 
-    impl Commands for Writes {
+    impl Commands for FileWriteCommands {
         fn run(&self, request: &str, _: &mut dyn FnMut(&str) -> io::Result<()>) -> Result<String> {
             small_file::replace(&self.0, request, b"written")?;
             Ok("done".to_owned())
@@ -548,11 +549,11 @@ mod tests {
     fn what_a_command_wrote_is_with_the_aggregate_when_it_is_done() {
         let folder = tempfile::tempdir().unwrap();
         let held = held(folder.path());
-        let commands = Kept {
+        let commands = FileCopyCommands {
             copy: Some(held.catalog_copy()),
-            next: Writes(folder.path().to_owned()),
+            next: FileWriteCommands(folder.path().to_owned()),
         };
-        for name in kept_files::all() {
+        for name in kept_files::list_names() {
             commands.run(name, &mut |_| Ok(())).unwrap();
             let kept = held.keeper.session.read_file(name).unwrap();
             assert_eq!(kept.as_deref(), Some(&b"written"[..]), "{name}");

@@ -6,9 +6,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
-use weir_rados_store::{Place, Seen, Waiting};
+use weir_rados_store::{OwnerState, RadosPlace, StandbyObserver};
 
-use crate::process::notify::Starting;
+use crate::process::notify::StartProgress;
 
 /// Seconds after which a standby that is to end does so although it waits for the cluster. Nothing
 /// is lost by that.
@@ -19,20 +19,20 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 
 /// The standby was asked to end, and has nothing left to do.
 #[derive(Debug)]
-pub struct Ended;
+pub struct StandbyEnd;
 
-impl std::fmt::Display for Ended {
+impl std::fmt::Display for StandbyEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("this server was a standby, and ends")
     }
 }
 
-impl std::error::Error for Ended {}
+impl std::error::Error for StandbyEnd {}
 
 /// Returns the outcome of a server, for which the end of a standby is a success.
 pub fn ended_well(outcome: Result<()>) -> Result<()> {
     match outcome {
-        Err(error) if error.is::<Ended>() => {
+        Err(error) if error.is::<StandbyEnd>() => {
             tracing::info!("{error}");
             Ok(())
         }
@@ -95,7 +95,7 @@ impl Drop for Signals {
 }
 
 /// Returns the state of a standby for people.
-fn status(place: &Place, seen: &Seen) -> String {
+fn status(place: &RadosPlace, seen: &OwnerState) -> String {
     let state = match (&seen.owner, &seen.fault) {
         (Some(owner), _) => format!("served by {owner}"),
         (None, _) => "which nobody serves".to_owned(),
@@ -109,11 +109,11 @@ fn status(place: &Place, seen: &Seen) -> String {
 /// Calls `take` with what waits while another server owns the aggregate. Returns its result.
 ///
 /// # Errors
-/// [`Ended`] if a signal ended the wait; those of `take`.
+/// [`StandbyEnd`] if a signal ended the wait; those of `take`.
 pub fn wait<T>(
-    place: &Place,
-    starting: &Starting,
-    take: impl FnOnce(&Waiting<'_>) -> Result<T>,
+    place: &RadosPlace,
+    starting: &StartProgress,
+    take: impl FnOnce(&StandbyObserver<'_>) -> Result<T>,
 ) -> Result<T> {
     let shown = RefCell::new(String::new());
     let signals = Signals::catch();
@@ -128,7 +128,7 @@ pub fn wait<T>(
     });
     drop(signals);
     if Signals::have_asked() {
-        return Err(Ended.into());
+        return Err(StandbyEnd.into());
     }
     if !shown.borrow().is_empty() {
         starting.goes_on(&format!("taking {place} over"));
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_standby_says_for_whom_it_stands_by() {
         let place = "rados:weir/a".parse().unwrap();
-        let mut seen = Seen {
+        let mut seen = OwnerState {
             owner: Some(Process::default()),
             epoch: Some(3),
             fault: None,

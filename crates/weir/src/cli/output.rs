@@ -33,7 +33,7 @@ impl Output {
     /// There is no server, or it refuses.
     pub fn show(self, folder: &std::path::Path, request: &str) -> Result<()> {
         if !self.json {
-            return control_socket::ask(folder, request).map(drop);
+            return control_socket::send_request(folder, request).map(drop);
         }
         self.print(&control_socket::data(folder, request)?, "")
     }
@@ -42,9 +42,9 @@ impl Output {
     ///
     /// # Errors
     /// The reply has faults, or there is no server.
-    pub fn ask(self, folder: &std::path::Path, request: &str) -> Result<()> {
+    pub fn send_request(self, folder: &std::path::Path, request: &str) -> Result<()> {
         if !self.json {
-            let summary = control_socket::ask(folder, request)?;
+            let summary = control_socket::send_request(folder, request)?;
             return Ok(writeln!(std::io::stdout(), "{summary}")?);
         }
         let reply = control_socket::query(folder, request)?;

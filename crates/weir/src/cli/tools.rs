@@ -34,7 +34,7 @@ struct Call {
 pub fn run_named() -> Option<ExitCode> {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     if std::env::var_os(COMPLETE).is_none() {
-        return named(&arguments).map(|call| run(call.tool, &call.arguments));
+        return parse_call(&arguments).map(|call| run(call.tool, &call.arguments));
     }
     let index = std::env::var(COMPLETE_INDEX).ok();
     let call = completed(&arguments, index.and_then(|index| index.parse().ok()))?;
@@ -78,7 +78,7 @@ fn tool(word: Option<&OsString>) -> Option<&'static str> {
 }
 
 /// The call in a command line without the program: `bench …`, or `help bench …`.
-fn named(arguments: &[OsString]) -> Option<Call> {
+fn parse_call(arguments: &[OsString]) -> Option<Call> {
     let (tool, arguments) = match arguments.first() {
         Some(word) if word == "help" => {
             let help = std::iter::once(OsStr::new("help").to_owned());
@@ -132,7 +132,7 @@ mod tests {
             ("help volumes", None),
             ("volumes list bench", None),
         ] {
-            let found = named(&words(line));
+            let found = parse_call(&words(line));
             let found = found.map(|call| (call.tool, call.arguments));
             assert_eq!(
                 found,

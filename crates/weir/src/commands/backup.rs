@@ -35,7 +35,7 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 const MANIFEST_BYTES_MAX: u64 = 64 << 10;
 /// Returns the names of the files that are copied where they exist.
 fn copied_files() -> impl Iterator<Item = &'static str> {
-    [IDENTITY].into_iter().chain(kept_files::all())
+    [IDENTITY].into_iter().chain(kept_files::list_names())
 }
 
 #[derive(Serialize, Deserialize)]

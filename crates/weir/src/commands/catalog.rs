@@ -112,7 +112,7 @@ async fn make(
         rng: Arc::clone(rng),
         device_bytes: device_blocks * weir_base::BLOCK_SIZE as u64,
         copy: None,
-        first_place: weir_control::Place::local(),
+        first_place: weir_control::LocationName::local(),
     };
     Ok(Control::rebuild(options).await?)
 }

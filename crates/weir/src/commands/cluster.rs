@@ -12,7 +12,7 @@ use weir_cluster::config::Config;
 use weir_cluster::rows::{Kind, Settings};
 use weir_node::os;
 use weir_node::size::Size;
-use weir_rados_store::Place;
+use weir_rados_store::RadosPlace;
 use weir_store::folder::holder;
 
 use crate::cli::usage;
@@ -61,7 +61,7 @@ pub fn run(command: &ClusterCommand) -> Result<()> {
                 None => format!("cluster takeover {}", host.as_deref().unwrap_or_default()),
             };
             interrupt::explain(GOES_ON);
-            output.ask(data, request.trim_end())
+            output.send_request(data, request.trim_end())
         }
         ClusterCommand::Drain {
             node,
@@ -71,7 +71,7 @@ pub fn run(command: &ClusterCommand) -> Result<()> {
         } => {
             let word = if *undo { "undrain" } else { "drain" };
             interrupt::explain(GOES_ON);
-            output.ask(data, &format!("cluster {word} {node}"))
+            output.send_request(data, &format!("cluster {word} {node}"))
         }
         ClusterCommand::Rebalance {
             dry_run,
@@ -80,10 +80,10 @@ pub fn run(command: &ClusterCommand) -> Result<()> {
         } => {
             let dry = if *dry_run { " --dry-run" } else { "" };
             interrupt::explain("the move that has begun goes on, and no other one");
-            output.ask(data, &format!("cluster rebalance{dry}"))
+            output.send_request(data, &format!("cluster rebalance{dry}"))
         }
         ClusterCommand::Remove { node, data, output } => {
-            output.ask(data, &format!("cluster remove {node}"))
+            output.send_request(data, &format!("cluster remove {node}"))
         }
     }
 }
@@ -108,9 +108,9 @@ pub fn aggregate(command: &AggregateCommand) -> Result<()> {
             to,
             data,
             output,
-        } => output.ask(data, &format!("aggregate move {name} {to}")),
+        } => output.send_request(data, &format!("aggregate move {name} {to}")),
         AggregateCommand::Delete { name, data, output } => {
-            output.ask(data, &format!("aggregate delete {name}"))
+            output.send_request(data, &format!("aggregate delete {name}"))
         }
     }
 }
@@ -189,7 +189,7 @@ fn place(args: &AggregateCreate) -> Result<(Kind, String)> {
         }
         return Ok((Kind::Pair, args.on.clone()));
     }
-    let place: Result<Place, _> = format!("{}/{}", args.on, args.name).parse();
+    let place: Result<RadosPlace, _> = format!("{}/{}", args.on, args.name).parse();
     let place = place.map_err(|why| invalid(&why))?;
     Ok((Kind::Rados, place.to_string()))
 }
@@ -213,5 +213,5 @@ fn create(args: &AggregateCreate) -> Result<()> {
     };
     let request = serde_json::to_string(&creation)?;
     args.output
-        .ask(&args.data, &format!("aggregate create {request}"))
+        .send_request(&args.data, &format!("aggregate create {request}"))
 }

@@ -44,12 +44,12 @@ impl Door {
             key: args.api_tls_key.as_deref(),
             names: &args.api_tls_san,
         };
-        let source = TlsSource::of(args.api, &options)?;
+        let source = TlsSource::from_options(args.api, &options)?;
         let ApiAddress::At(wanted) = args.api else {
             return Ok(None);
         };
         let listener = weir_net::reserve(wanted, false)
-            .and_then(weir_net::Reserved::listen)
+            .and_then(weir_net::ReservedAddress::listen)
             .map_err(|error| {
                 let next = "stop it, or pass --api ADDR:PORT or --api off";
                 port::refused(wanted, "the API", next, &error)
@@ -82,7 +82,7 @@ impl Door {
     }
 
     /// Serves the API on a thread of its own: a large list must not delay heartbeats.
-    fn serve(self, members: Arc<dyn Members>, clock: Arc<dyn Clock>) -> Result<Served> {
+    fn serve(self, members: Arc<dyn Members>, clock: Arc<dyn Clock>) -> Result<ApiServer> {
         let (stop, stopped) = oneshot::channel::<()>();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -104,17 +104,17 @@ impl Door {
                 }
             });
         })?;
-        Ok(Served { stop, thread })
+        Ok(ApiServer { stop, thread })
     }
 }
 
 /// The API while it is served.
-struct Served {
+struct ApiServer {
     stop: oneshot::Sender<()>,
     thread: JoinHandle<()>,
 }
 
-impl Served {
+impl ApiServer {
     fn end(self) {
         drop(self.stop);
         // It has reported its panic.

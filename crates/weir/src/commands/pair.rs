@@ -28,7 +28,7 @@ use weir_node::{control_socket, data_folder, port};
 use weir_pair_node::config::{Config, Mode, State, WitnessAt};
 use weir_pair_node::{Name, address, postgres, rados};
 use weir_peer_link::door::Door;
-use weir_peer_link::identity::{Identity, Known, in_words};
+use weir_peer_link::identity::{AdmittedCertificates, Identity, in_words};
 
 /// Longest time that a node may take for a question, once it has shown its certificate.
 const QUESTION: Duration = Duration::from_secs(5);
@@ -77,7 +77,7 @@ pub fn pair(command: &PairCommand) -> Result<()> {
                 "cannot take over without --force: a standby takes over by itself when its primary is gone. --force makes this node \
                  serve its data, even if acknowledged changes are missing; the other node has to be off for good"
             );
-            output.ask(data, "pair takeover --force")
+            output.send_request(data, "pair takeover --force")
         }
         PairCommand::Resync {
             data,
@@ -89,7 +89,7 @@ pub fn pair(command: &PairCommand) -> Result<()> {
                 true => "pair resync --everything",
                 false => "pair resync",
             };
-            output.ask(data, words)
+            output.send_request(data, words)
         }
         PairCommand::Verify {
             data,
@@ -106,7 +106,7 @@ pub fn pair(command: &PairCommand) -> Result<()> {
                 "comparing the two copies",
                 "the comparison goes on in the server; `weir pair show` has its result",
             )?;
-            output.ask(data, words)
+            output.send_request(data, words)
         }
         PairCommand::Delete { data, output } => {
             configured(data)?;
@@ -136,7 +136,7 @@ fn switch(args: &PairSwitch) -> Result<()> {
         true => "pair switch --validate-only",
         false => "pair switch",
     };
-    args.output.ask(&args.data, request)
+    args.output.send_request(&args.data, request)
 }
 
 /// Makes a folder side a of a new pair.
@@ -250,7 +250,9 @@ fn decided(decider: &PairDecider) -> Result<()> {
         return Err(usage::error(wrong));
     }
     if let Some(address) = decider.witness.as_deref().filter(|at| rados::is_pool(at)) {
-        address.parse::<rados::Place>().map_err(usage::error)?;
+        address
+            .parse::<rados::PoolAddress>()
+            .map_err(usage::error)?;
     }
     if let Some(print) = &decider.witness_certificate {
         fingerprint(print)?;
@@ -283,7 +285,10 @@ fn same(node: &PairNode) -> String {
 fn same_decider(decider: &PairDecider) -> String {
     match (witness_of(decider), decider.preferred) {
         (Some(at), _) if at.fingerprint.is_empty() => {
-            format!(" \\\n    --witness '{}'", postgres::shown(&at.address))
+            format!(
+                " \\\n    --witness '{}'",
+                postgres::redact_password(&at.address)
+            )
         }
         (Some(at), _) => format!(
             " \\\n    --witness {} --witness-certificate {}",
@@ -388,7 +393,7 @@ pub fn witness(args: &WitnessArgs) -> Result<()> {
     let registers = args.data.join("registers");
     fs::create_dir_all(&registers)?;
     let keeper = Arc::new(Mutex::new(FileWitness::open(&registers)?));
-    let config = identity.server(Known::These(nodes))?;
+    let config = identity.server(AdmittedCertificates::These(nodes))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

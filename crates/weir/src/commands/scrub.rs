@@ -15,5 +15,5 @@ pub fn run(args: &Scrub) -> Result<()> {
         "the scrub in the server ends within seconds; nothing was changed",
     )?;
     args.output
-        .ask(&args.data, &format!("scrub {}", args.rate.0))
+        .send_request(&args.data, &format!("scrub {}", args.rate.0))
 }

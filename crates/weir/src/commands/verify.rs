@@ -19,7 +19,7 @@ use crate::cli::progress::Task;
 use crate::control::bucket;
 
 /// Result of the verification of a backup.
-struct Verified {
+struct VerificationReport {
     vault: String,
     /// `None` if the vault itself cannot be read.
     backup: Option<String>,
@@ -33,9 +33,9 @@ struct Verified {
     fault: Option<String>,
 }
 
-impl Verified {
-    fn new(vault: &str, backup: Option<&str>) -> Verified {
-        Verified {
+impl VerificationReport {
+    fn new(vault: &str, backup: Option<&str>) -> VerificationReport {
+        VerificationReport {
             vault: vault.to_owned(),
             backup: backup.map(str::to_owned),
             volume: None,
@@ -57,7 +57,7 @@ impl Verified {
     }
 }
 
-impl std::fmt::Display for Verified {
+impl std::fmt::Display for VerificationReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.vault)?;
         if let Some(backup) = &self.backup {
@@ -114,7 +114,7 @@ pub fn run(args: &Verify) -> Result<()> {
     }
     let faults = all.iter().filter(|one| one.fault.is_some()).count();
     if args.output.json {
-        let each: Vec<Value> = all.iter().map(Verified::data).collect();
+        let each: Vec<Value> = all.iter().map(VerificationReport::data).collect();
         args.output.print(&json!({"backups": each}), "")?;
     } else {
         let mut out = std::io::stdout();
@@ -137,21 +137,21 @@ fn vault_of(
     (name, key): (&str, &VaultKey),
     wanted: Option<&str>,
     fetched: &AtomicU64,
-    all: &mut Vec<Verified>,
+    all: &mut Vec<VerificationReport>,
 ) -> Result<()> {
     let place = || format!("cannot verify vault {name}");
     let vault = match Vault::open(Arc::clone(bucket), name, key, Arc::new(SystemRng)) {
         Ok(vault) => vault,
         Err(error) => {
             let fault = Some(fault(error).with_context(place)?);
-            let none = Verified::new(name, None);
-            all.push(Verified { fault, ..none });
+            let none = VerificationReport::new(name, None);
+            all.push(VerificationReport { fault, ..none });
             return Ok(());
         }
     };
     let backups = vault.backups().with_context(place)?;
     for backup in backups.iter().filter(|b| wanted.is_none_or(|w| w == *b)) {
-        let mut one = Verified::new(name, Some(backup));
+        let mut one = VerificationReport::new(name, Some(backup));
         let before = fetched.load(Ordering::Relaxed);
         let mut watch = |progress: Progress| {
             fetched.store(before + progress.moved, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use url::Url;
-use weir_backup::{Bucket, Folder, Retrying, S3, S3Settings};
+use weir_backup::{Bucket, Folder, RetryBucket, S3, S3Settings};
 
 use crate::cli::Backups;
 
@@ -25,12 +25,12 @@ pub fn open(args: &Backups) -> Result<Option<Arc<dyn Bucket>>> {
     let opened: Arc<dyn Bucket> = match bucket.split_once("://") {
         Some(("s3", _)) => {
             let settings = settings(bucket, args)?;
-            Arc::new(Retrying::new(S3::new(settings)?, std::thread::sleep))
+            Arc::new(RetryBucket::new(S3::new(settings)?, std::thread::sleep))
         }
         Some((scheme, _)) => bail!("--backup-bucket {bucket}: {scheme} is neither s3 nor a folder"),
         None => {
             let folder = Folder::new(Path::new(bucket)).context("--backup-bucket")?;
-            Arc::new(Retrying::new(folder, std::thread::sleep))
+            Arc::new(RetryBucket::new(folder, std::thread::sleep))
         }
     };
     Ok(Some(opened))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use weir_cluster::config::Config;
 use weir_node::control_socket;
-use weir_ontap::cluster::{Machine, MachineChange, Machines, Served};
+use weir_ontap::cluster::{Machine, MachineChange, Machines, ServedAggregate};
 use weir_ontap_node::MachineSource;
 
 /// The daemon of this machine.
@@ -78,7 +78,7 @@ fn machines(data: &Value) -> Machines {
     };
     let served = list("aggregates").map(|one| {
         let name = text(one, "name").unwrap_or_default();
-        Served {
+        ServedAggregate {
             owner: text(one, "owner"),
             standby: text(one, "standby").filter(|node| stands_by(node, &name)),
             name,

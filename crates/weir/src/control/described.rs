@@ -12,10 +12,10 @@ use weir_control::{Control, Stamp};
 use weir_volume::Engine;
 
 use crate::control::certificate;
-use weir_net::Connected;
+use weir_net::ConnectionRegistry;
 use weir_node::os;
 use weir_node::size::Size;
-use weir_pair_node::{Pair, Shown};
+use weir_pair_node::{Pair, PairStatus};
 
 const GIB: u64 = 1 << 30;
 
@@ -48,7 +48,7 @@ fn stamp(secs: i64) -> String {
 impl Server {
     /// Returns the description.
     pub fn describe(&self) -> Value {
-        let now = self.clock.now().secs;
+        let now = self.clock.current_time().secs;
         let addresses = self.addresses.iter();
         let addresses: Vec<Value> = addresses
             .map(|(protocol, address)| json!({"protocol": protocol, "address": address}))
@@ -117,7 +117,7 @@ pub fn begin(live: &Live, pair: Option<Arc<Pair>>, server: Server) {
 }
 
 /// Returns the number of connections of each protocol, by its port, as a metric.
-pub fn connections(connected: &Connected, ports: &[(&str, Option<u16>)]) -> String {
+pub fn connections(connected: &ConnectionRegistry, ports: &[(&str, Option<u16>)]) -> String {
     let counts = connected.by_port();
     let mut out = String::from(
         "# HELP weir_connections Connections of clients; NFS, MOUNT and the lock protocols share a port.\n\
@@ -161,7 +161,7 @@ fn witness((address, replied, trouble): (String, Option<Duration>, Option<String
 }
 
 /// Returns the sentence that says whether the pair is in sync, and what that costs.
-fn standing(shown: &Shown) -> Words {
+fn standing(shown: &PairStatus) -> Words {
     let (_, partner) = &shown.nodes;
     let cost = shown.cost;
     match (shown.in_sync, cost.records) {
@@ -220,7 +220,7 @@ pub fn pair(pair: Option<&Pair>, language: Language) -> Value {
             "meanSeconds": cost.mean.as_secs_f64(),
             "p99Seconds": cost.p99.as_secs_f64(),
         },
-        "headline": headline.of(language),
+        "headline": headline.text(language),
         "details": details,
     });
     if let Some(out) = out.as_object_mut() {

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use anyhow::{Context as _, Result};
 use weir_base::network::AddressBlock;
-use weir_net::{self as net, Reserved};
+use weir_net::{self as net, ReservedAddress};
 use weir_node::port;
 
 use crate::cli::Serve;
@@ -46,7 +46,7 @@ pub fn check(args: &Serve) -> Result<()> {
 ///
 /// # Errors
 /// One is in use.
-pub fn reserve(block: Option<AddressBlock>, nfs: SocketAddr) -> Result<Vec<Reserved>> {
+pub fn reserve(block: Option<AddressBlock>, nfs: SocketAddr) -> Result<Vec<ReservedAddress>> {
     if nfs.ip().is_unspecified() {
         return Ok(Vec::new());
     }
@@ -84,7 +84,7 @@ fn is_here(address: IpAddr) -> bool {
 ///
 /// # Errors
 /// Another socket listens at one of the addresses.
-pub fn listen(reserved: Vec<Reserved>) -> Result<Vec<std::net::TcpListener>> {
+pub fn listen(reserved: Vec<ReservedAddress>) -> Result<Vec<std::net::TcpListener>> {
     let listening = reserved.into_iter().map(|reserved| {
         let at = reserved.address();
         reserved

@@ -17,13 +17,13 @@ use weir_api::live::Live;
 use weir_api::{Access, AppState, Benchmarks, Metrics, Mounts, Problems, Tls};
 use weir_base::{Clock, Rng, SystemRng, percent};
 use weir_control::levels::Levels;
-use weir_control::{Actor, CatalogCopy, Control, Options, Place};
+use weir_control::{Actor, CatalogCopy, Control, LocationName, Options};
 use weir_volume::Engine;
 
 use crate::cli::Serve;
 use crate::cli::endpoint::ApiAddress;
 use crate::control::daemon_view::DaemonView;
-use weir_net::{self as net, Reserved};
+use weir_net::{self as net, ReservedAddress};
 use weir_node::backend::Node;
 use weir_node::counters::Counters;
 use weir_node::snapshot_files::SnapshotFiles;
@@ -40,7 +40,7 @@ const WAITING: usize = 16;
 
 /// A place for the API, taken but not served yet.
 pub struct ApiListener {
-    listener: Reserved,
+    listener: ReservedAddress,
     tls: Option<TlsSource>,
     token: Option<PathBuf>,
 }
@@ -70,7 +70,7 @@ impl TlsSource {
     ///
     /// # Errors
     /// If options exclude each other, or others than this machine would be served without TLS.
-    pub fn of(wanted: ApiAddress, options: &TlsOptions<'_>) -> Result<Option<TlsSource>> {
+    pub fn from_options(wanted: ApiAddress, options: &TlsOptions<'_>) -> Result<Option<TlsSource>> {
         let tls = match (options.generate, options.certificate, options.key) {
             (None, None, None) => None,
             (None, Some(cert), Some(key)) => {
@@ -148,7 +148,7 @@ impl ApiListener {
             key: args.api_tls_key.as_deref(),
             names: &args.api_tls_san,
         };
-        TlsSource::of(args.api, &options)
+        TlsSource::from_options(args.api, &options)
     }
 
     /// Returns the access to the API: over loopback, or with tokens over TLS.
@@ -281,7 +281,7 @@ impl Plane {
     pub fn start(
         parts: &Parts<'_>,
         door: Option<ApiListener>,
-        peers: Option<Reserved>,
+        peers: Option<ReservedAddress>,
     ) -> Result<Plane> {
         let args = parts.args;
         let levels = levels(args)?;
@@ -294,7 +294,7 @@ impl Plane {
             rng: Arc::new(SystemRng) as Arc<dyn Rng>,
             device_bytes: parts.device_bytes,
             copy: parts.copy.clone(),
-            first_place: Place::new(&Place::local().project, &args.first_location),
+            first_place: LocationName::new(&LocationName::local().project, &args.first_location),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -341,7 +341,7 @@ impl Plane {
                     };
                     // If there is none, the start has failed.
                     if let Ok(replication) = replicated.await {
-                        let served = Served {
+                        let served = ApiParts {
                             control: Arc::clone(&control),
                             server: Arc::new(Server {
                                 control: Arc::clone(&control),
@@ -398,7 +398,7 @@ impl Plane {
             stop: Some(stop),
             thread: Some(thread),
         };
-        let peers = peers.map(Reserved::listen).transpose();
+        let peers = peers.map(ReservedAddress::listen).transpose();
         let listener = peers.context("listening for replication")?;
         let replication = Replication::start(replication_node::Parts {
             data: args.data.clone(),
@@ -490,7 +490,7 @@ async fn open(
 ///
 /// # Errors
 /// If the address is not to be had.
-pub fn peers(args: &Serve) -> Result<(Option<Reserved>, Option<SocketAddr>)> {
+pub fn peers(args: &Serve) -> Result<(Option<ReservedAddress>, Option<SocketAddr>)> {
     let wanted = match (args.replication, &args.node_data) {
         (ApiAddress::At(wanted), _) => wanted,
         // Other servers of the cluster learn the port from its directory.
@@ -517,7 +517,7 @@ fn name_of_node(args: &Serve) -> (String, Option<Arc<dyn MachineSource>>) {
 }
 
 /// Parts that the API is served from.
-struct Served {
+struct ApiParts {
     control: Arc<Control>,
     server: Arc<Server>,
     files: Arc<SnapshotFiles>,
@@ -536,7 +536,7 @@ struct Served {
 
 /// Serves the API at its address, if it has one, and to a node's daemon, until it is time to stop.
 async fn serve(
-    served: Served,
+    served: ApiParts,
     door: Option<ApiListener>,
     access: Option<Access>,
     stopped: oneshot::Receiver<()>,
@@ -545,7 +545,7 @@ async fn serve(
     let stopped = async {
         let _ = stopped.await;
     };
-    let Served {
+    let ApiParts {
         control,
         server,
         files,

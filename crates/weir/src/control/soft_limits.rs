@@ -47,7 +47,7 @@ impl Over {
 
 /// A passing of a soft limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Crossing {
+struct LimitCrossing {
     volume: String,
     over: Over,
     /// True if it is over the limit now.
@@ -100,7 +100,7 @@ impl SoftLimits {
             let limited = volumes.filter(|volume| has_soft_limits(volume));
             let now = limited.map(|volume| (volume.name.to_string(), report(volume)));
             for crossing in self.compare(now) {
-                let Crossing { volume, over, up } = crossing;
+                let LimitCrossing { volume, over, up } = crossing;
                 let (owner, of) = (over.owner(), over.of);
                 match up {
                     true => tracing::warn!(volume, owner, ?of, "over the soft limit of a quota"),
@@ -117,13 +117,16 @@ impl SoftLimits {
     }
 
     /// Notes who is over a soft limit now. Returns who was not before, and who is no more.
-    fn compare(&mut self, now: impl Iterator<Item = (String, Vec<QuotaEntry>)>) -> Vec<Crossing> {
+    fn compare(
+        &mut self,
+        now: impl Iterator<Item = (String, Vec<QuotaEntry>)>,
+    ) -> Vec<LimitCrossing> {
         let mut before = std::mem::take(&mut self.over);
         let mut crossings = Vec::new();
         for (volume, entries) in now {
             let over: BTreeSet<Over> = entries.iter().flat_map(exceeded).collect();
             let was = before.remove(&volume).unwrap_or_default();
-            let passed = |over: Over, up| Crossing {
+            let passed = |over: Over, up| LimitCrossing {
                 volume: volume.clone(),
                 over,
                 up,
@@ -135,7 +138,7 @@ impl SoftLimits {
             }
         }
         for (volume, was) in before {
-            crossings.extend(was.into_iter().map(|over| Crossing {
+            crossings.extend(was.into_iter().map(|over| LimitCrossing {
                 volume: volume.clone(),
                 over,
                 up: false,
@@ -209,7 +212,7 @@ mod tests {
         assert!(
             all[0]
                 .message
-                .of(Language::English)
+                .text(Language::English)
                 .ends_with("in v: user 7, group 8"),
             "{}",
             all[0].message
@@ -237,7 +240,7 @@ mod tests {
         assert!(
             condition
                 .message
-                .of(Language::English)
+                .text(Language::English)
                 .ends_with("user 4, 3 more"),
             "{}",
             condition.message

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use weir_store::log::Replaying;
+use weir_store::log::ReplayProgress;
 
 /// Interval at which a start asks for more time.
 const EXTEND_EVERY: Duration = Duration::from_secs(10);
@@ -71,10 +71,10 @@ pub fn watchdog() -> Option<Duration> {
 
 /// A start in progress. The service manager's time limit is extended until this is dropped; a
 /// terminal shows a progress line.
-pub struct Starting {
+pub struct StartProgress {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
-    replay: Arc<OnceLock<Arc<Replaying>>>,
+    replay: Arc<OnceLock<Arc<ReplayProgress>>>,
     waiting: Arc<Mutex<Wait>>,
 }
 
@@ -87,11 +87,11 @@ struct Wait {
     ready: bool,
 }
 
-impl Starting {
+impl StartProgress {
     /// Reports `first` as the status, and asks the manager for time until the start has ended.
-    pub fn begin(first: &'static str) -> io::Result<Starting> {
+    pub fn begin(first: &'static str) -> io::Result<StartProgress> {
         let (stop, stopped) = mpsc::channel();
-        let replay = Arc::<OnceLock<Arc<Replaying>>>::default();
+        let replay = Arc::<OnceLock<Arc<ReplayProgress>>>::default();
         let progress = Arc::clone(&replay);
         let waiting = Arc::<Mutex<Wait>>::default();
         let waits = Arc::clone(&waiting);
@@ -129,7 +129,7 @@ impl Starting {
                     due = due.saturating_sub(step);
                 }
             })?;
-        Ok(Starting {
+        Ok(StartProgress {
             stop: Some(stop),
             thread: Some(thread),
             replay,
@@ -153,7 +153,7 @@ impl Starting {
     }
 
     /// Says that the log is replayed.
-    pub fn replays(&self, progress: Arc<Replaying>) {
+    pub fn replays(&self, progress: Arc<ReplayProgress>) {
         // Once a start.
         let _ = self.replay.set(progress);
     }
@@ -189,7 +189,7 @@ fn show(line: &str, before: &str) {
     let _ = write!(terminal, "{line:<width$}\r").and_then(|()| terminal.flush());
 }
 
-impl Drop for Starting {
+impl Drop for StartProgress {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -224,7 +224,7 @@ mod tests {
     fn a_server_that_was_ready_has_a_watchdog() {
         assert_eq!(more_time(false), "EXTEND_TIMEOUT_USEC=60000000");
         assert_eq!(more_time(true), "WATCHDOG=1");
-        let starting = Starting::begin("opening").unwrap();
+        let starting = StartProgress::begin("opening").unwrap();
         starting.stands_by("waits");
         assert!(starting.waiting.lock().ready);
         starting.goes_on("taking over");

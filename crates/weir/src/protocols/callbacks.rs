@@ -27,7 +27,7 @@ use weir_base::limits::net::{
 };
 use weir_base::{Rng, SystemRng};
 use weir_nfs::portmap::{self, Entry, Transport};
-use weir_nfs::{Outgoing, Service};
+use weir_nfs::{OutgoingCall, Service};
 
 /// Interval between two ticks of the service.
 const TICK: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ pub async fn run(service: Arc<Service>) {
 /// Source of calls; it receives their outcomes.
 pub(crate) trait Source: 'static {
     fn on_outgoing(&self, wake: Arc<dyn Fn() + Send + Sync>);
-    fn next(&self, may: &mut dyn FnMut(IpAddr) -> bool) -> Option<Outgoing>;
+    fn next(&self, may: &mut dyn FnMut(IpAddr) -> bool) -> Option<OutgoingCall>;
     fn done(&self, token: u64, reply: Option<&[u8]>);
 }
 
@@ -56,7 +56,7 @@ impl Source for Service {
     fn on_outgoing(&self, wake: Arc<dyn Fn() + Send + Sync>) {
         Service::on_outgoing(self, wake);
     }
-    fn next(&self, may: &mut dyn FnMut(IpAddr) -> bool) -> Option<Outgoing> {
+    fn next(&self, may: &mut dyn FnMut(IpAddr) -> bool) -> Option<OutgoingCall> {
         self.next_outgoing(may)
     }
     fn done(&self, token: u64, reply: Option<&[u8]>) {
@@ -115,7 +115,7 @@ impl Lines {
 pub(crate) async fn dispatch<S, D, F>(source: Arc<S>, deliver: D)
 where
     S: Source,
-    D: Fn(Outgoing) -> F,
+    D: Fn(OutgoingCall) -> F,
     F: Future<Output = io::Result<Vec<u8>>> + 'static,
 {
     let news = Arc::new(Notify::new());
@@ -144,7 +144,7 @@ where
 }
 
 /// Sends a call over whatever the client has; TCP if both.
-async fn deliver(call: &Outgoing) -> io::Result<Vec<u8>> {
+async fn deliver(call: &OutgoingCall) -> io::Result<Vec<u8>> {
     for transport in [Transport::Tcp, Transport::Udp] {
         let entry = Entry {
             program: call.program,
@@ -153,7 +153,7 @@ async fn deliver(call: &Outgoing) -> io::Result<Vec<u8>> {
         };
         let xid = SystemRng.next_u64() as u32;
         let rpcbind = SocketAddr::new(call.to, portmap::PORT);
-        let answer = ask(rpcbind, call.from, &portmap::getport(xid, entry)).await?;
+        let answer = query_rpcbind(rpcbind, call.from, &portmap::getport(xid, entry)).await?;
         if let Some(port) = portmap::reply_port(xid, &answer) {
             let to = SocketAddr::new(call.to, port);
             return match transport {
@@ -166,7 +166,7 @@ async fn deliver(call: &Outgoing) -> io::Result<Vec<u8>> {
 }
 
 /// Asks over UDP, or over TCP if no reply comes to that.
-async fn ask(to: SocketAddr, from: IpAddr, message: &[u8]) -> io::Result<Vec<u8>> {
+async fn query_rpcbind(to: SocketAddr, from: IpAddr, message: &[u8]) -> io::Result<Vec<u8>> {
     match over_udp(to, from, message).await {
         Ok(answer) => Ok(answer),
         Err(_) => timeout(PATIENCE, over_tcp(to, from, message)).await?,
@@ -238,14 +238,14 @@ mod tests {
     /// Calls in the order in which they were asked for, and the tokens that are done.
     #[derive(Default)]
     struct Calls {
-        waiting: Mutex<VecDeque<Outgoing>>,
+        waiting: Mutex<VecDeque<OutgoingCall>>,
         done: Mutex<Vec<u64>>,
         wake: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
     }
 
     impl Calls {
         fn put(&self, address: [u8; 4], token: u64) {
-            self.waiting.lock().push_back(Outgoing {
+            self.waiting.lock().push_back(OutgoingCall {
                 token,
                 to: address.into(),
                 from: address.into(),
@@ -263,7 +263,7 @@ mod tests {
         fn on_outgoing(&self, wake: Arc<dyn Fn() + Send + Sync>) {
             *self.wake.lock() = Some(wake);
         }
-        fn next(&self, may: &mut dyn FnMut(IpAddr) -> bool) -> Option<Outgoing> {
+        fn next(&self, may: &mut dyn FnMut(IpAddr) -> bool) -> Option<OutgoingCall> {
             let mut waiting = self.waiting.lock();
             let at = waiting.iter().position(|o| may(o.destination()))?;
             waiting.remove(at)

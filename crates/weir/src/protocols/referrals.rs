@@ -78,7 +78,7 @@ fn location(text: &str) -> Result<Location> {
         None => PORT,
     };
     let server = match host {
-        Ok(address) => return Ok(Location::at((address, port).into(), &path)),
+        Ok(address) => return Ok(Location::from_address((address, port).into(), &path)),
         Err(host) => {
             let named = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
             let good = !host.is_empty() && host.len() <= MAX_HOST && host.bytes().all(named);

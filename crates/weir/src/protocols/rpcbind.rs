@@ -93,7 +93,10 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let Some(address) = self.address else { return };
         for (entry, name) in self.entries.drain(..) {
-            if !matches!(ask(|xid| portmap::unset(xid, entry, &address)), Ok(true)) {
+            if !matches!(
+                call_rpcbind(|xid| portmap::unset(xid, entry, &address)),
+                Ok(true)
+            ) {
                 tracing::warn!("{name} stays registered with rpcbind");
             }
         }
@@ -102,14 +105,14 @@ impl Drop for Registration {
 
 /// Registers one program. A registration that a dead server left behind is replaced.
 fn set(entry: Entry, address: &SocketAddr) -> io::Result<bool> {
-    let set = || ask(|xid| portmap::set(xid, entry, address));
+    let set = || call_rpcbind(|xid| portmap::set(xid, entry, address));
     if set()? {
         return Ok(true);
     }
     if !left_behind(entry, address.port()) {
         return Ok(false);
     }
-    ask(|xid| portmap::unset(xid, entry, address))?;
+    call_rpcbind(|xid| portmap::unset(xid, entry, address))?;
     set()
 }
 
@@ -143,7 +146,7 @@ fn ping(entry: Entry, port: u16) -> io::Result<()> {
 }
 
 /// Makes one call to rpcbind that is answered with yes or no.
-fn ask(call: impl FnOnce(u32) -> Vec<u8>) -> io::Result<bool> {
+fn call_rpcbind(call: impl FnOnce(u32) -> Vec<u8>) -> io::Result<bool> {
     let xid = fresh_xid();
     let call = call(xid);
     let answer = match SOCKETS

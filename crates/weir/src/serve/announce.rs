@@ -8,12 +8,12 @@ use std::path::Path;
 use weir_api::{Mounts, nfs_command};
 use weir_control::Protocol;
 
-use weir_node::backend::Exported;
+use weir_node::backend::ExportSummary;
 use weir_node::os;
 use weir_node::size::Size;
 
 /// Facts about a server that is ready.
-pub struct Ready<'a> {
+pub struct ServerFacts<'a> {
     /// Addresses that clients mount from.
     pub mounts: Mounts,
     /// Address of the API, if it is served.
@@ -21,13 +21,13 @@ pub struct Ready<'a> {
     /// Address of SMB, if it is served.
     pub smb: Option<SocketAddr>,
     /// The sizes of what a first start has created.
-    pub created: Option<Created<'a>>,
+    pub created: Option<NewAggregate<'a>>,
     /// The exports.
-    pub exports: &'a [Exported],
+    pub exports: &'a [ExportSummary],
 }
 
 /// A new aggregate.
-pub struct Created<'a> {
+pub struct NewAggregate<'a> {
     /// Name of the place: a data folder, or an aggregate elsewhere.
     pub place: String,
     /// Size that the device has now, and up to which it grows.
@@ -45,7 +45,7 @@ pub struct Paint(bool);
 impl Paint {
     /// Returns colours for a terminal, unless the environment says that none are wanted
     /// (<https://no-color.org>).
-    pub fn of(terminal: &impl std::io::IsTerminal) -> Paint {
+    pub fn from_terminal(terminal: &impl std::io::IsTerminal) -> Paint {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Paint(terminal.is_terminal() && !set("NO_COLOR") && !dumb)
@@ -66,9 +66,9 @@ impl Paint {
     }
 }
 
-impl Created<'_> {
+impl NewAggregate<'_> {
     fn write(&self, text: &mut String, paint: Paint) -> fmt::Result {
-        let Created { place, device, .. } = self;
+        let NewAggregate { place, device, .. } = self;
         let log = match self.log_folder {
             Some(folder) => format!("{} in {}", self.log, folder.display()),
             None => format!("{}", self.log),
@@ -112,7 +112,7 @@ fn host_of(address: SocketAddr) -> String {
     }
 }
 
-impl Ready<'_> {
+impl ServerFacts<'_> {
     /// Returns the text to print.
     pub fn text(&self, paint: Paint) -> String {
         let mut text = String::new();
@@ -154,7 +154,7 @@ impl Ready<'_> {
     }
 
     /// Writes the commands that mount an export.
-    fn mounting(&self, export: &Exported, text: &mut String, paint: Paint) -> fmt::Result {
+    fn mounting(&self, export: &ExportSummary, text: &mut String, paint: Paint) -> fmt::Result {
         let address = self.mounts.nfs;
         let (host, port) = (host_of(address), address.port());
         let local = address.ip().is_loopback();
@@ -208,8 +208,8 @@ mod tests {
 
     const PLAIN: Paint = Paint(false);
 
-    fn export(path: &str) -> Exported {
-        Exported {
+    fn export(path: &str) -> ExportSummary {
+        ExportSummary {
             path: path.to_owned(),
             nfsv3: true,
             nfsv4: true,
@@ -229,13 +229,13 @@ mod tests {
     fn the_lines_are_complete_commands() {
         let exports = [export("/vol1")];
         let ready = |address: &str, registered| {
-            let first = Created {
+            let first = NewAggregate {
                 place: "the data folder ./weir-data".to_owned(),
                 device: (Size(64 << 20), Size((36 << 30) - 1)),
                 log: Size(2 << 30),
                 log_folder: None,
             };
-            Ready {
+            ServerFacts {
                 mounts: mounts(address, registered),
                 api: Some("http://127.0.0.1:8049"),
                 smb: Some("127.0.0.1:4450".parse().unwrap()),
@@ -279,13 +279,13 @@ mod tests {
 
     #[test]
     fn protocols_that_are_not_served_have_no_line() {
-        let smb_alone = Exported {
+        let smb_alone = ExportSummary {
             nfsv3: false,
             nfsv4: false,
             ..export("/docs")
         };
         let text = |smb: Option<&str>| {
-            Ready {
+            ServerFacts {
                 mounts: mounts("127.0.0.1:2049", true),
                 api: None,
                 smb: smb.map(|smb| smb.parse().unwrap()),
@@ -301,8 +301,8 @@ mod tests {
 
     #[test]
     fn commands_are_printed_of_one_export() {
-        let exports: Vec<Exported> = (0..1000).map(|i| export(&format!("/v{i}"))).collect();
-        let text = Ready {
+        let exports: Vec<ExportSummary> = (0..1000).map(|i| export(&format!("/v{i}"))).collect();
+        let text = ServerFacts {
             mounts: mounts("127.0.0.1:2049", true),
             api: None,
             smb: None,
@@ -325,6 +325,6 @@ mod tests {
         assert_eq!(PLAIN.heading("x") + &PLAIN.command("y"), "xy");
         assert_eq!(Paint(true).heading("x"), "\x1b[1mx\x1b[0m");
         let file = std::fs::File::open("/dev/null").unwrap();
-        assert!(!Paint::of(&file).0);
+        assert!(!Paint::from_terminal(&file).0);
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use weir_pair_node::{Connections, Ends};
 
-use weir_net::Connected;
+use weir_net::ConnectionRegistry;
 
 /// Connections of the event loops.
-pub struct PairConnections(pub Arc<Connected>);
+pub struct PairConnections(pub Arc<ConnectionRegistry>);
 
 impl Connections for PairConnections {
     fn begun(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

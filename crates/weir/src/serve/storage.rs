@@ -19,7 +19,7 @@ use weir_cluster::directory::Transfers;
 use weir_conn::{Arrival, Begin, Outcome, RecordMarks};
 use weir_control::CatalogCopy;
 use weir_nfs::{ConnInfo, ReplyBuf, Service};
-use weir_rados_store::{Sizes, Waiting};
+use weir_rados_store::{Sizes, StandbyObserver};
 use weir_smb::negotiate::Protection;
 use weir_store::aggregate::Location;
 use weir_store::layout::MAX_BLOCKS;
@@ -32,7 +32,7 @@ use weir_volume::{Engine, EngineOptions};
 
 use crate::aggregate::log_device;
 use crate::aggregate::place::{AggregatePlace, in_folder};
-use crate::aggregate::rados::{Held, Served};
+use crate::aggregate::rados::{OwnedAggregate, TakeoverOptions};
 use crate::aggregate::{kept_files, standby};
 use crate::cli::endpoint::ApiAddress;
 use crate::cli::{Serve, SmbSigning};
@@ -41,27 +41,27 @@ use crate::cluster_directory::{Exporter, Follower, Places};
 use crate::control::{bucket, plane};
 use crate::forwarder::Forwarder;
 use crate::large_link::LargeLink;
-use crate::process::notify::Starting;
+use crate::process::notify::StartProgress;
 use crate::protocols::reply_gate::ReplyGate;
 use crate::protocols::smb::Smb;
 use crate::protocols::{referrals, resolve, tls};
-use crate::serve::announce::Created;
-use crate::sign_in::accounts::{Accounts, Asked};
+use crate::serve::announce::NewAggregate;
+use crate::sign_in::accounts::{AccountCommands, Accounts};
 use crate::sign_in::ad::{self, Membership};
 use crate::sign_in::{domains, users};
-use weir_net::{self as net, Backend, Seat, Services, Wakeups};
+use weir_net::{self as net, Backend, LoopSlot, Services, Wakeups};
 use weir_node::backend::{self, Node};
 use weir_node::backups::Backups;
 use weir_node::control_socket::{Commands, Control};
 use weir_node::counters::Counters;
 use weir_node::data_folder;
 use weir_node::metrics::Metrics;
-use weir_node::room::Room;
+use weir_node::room::DiskReserve;
 use weir_node::scrub::Scrubber;
 use weir_node::size::Size;
 use weir_node::watch::Files;
 use weir_node::{exports, os};
-use weir_pair_node::{self as pair_node, Lease, Pair, PairCommands, Serving};
+use weir_pair_node::{self as pair_node, Lease, Pair, PairCommands, ServiceParts};
 use weir_peer_link::identity::Identity;
 
 /// A new intent log has at most this part of the memory's size. Half the memory: what has been
@@ -82,7 +82,7 @@ const LOCK_SHARE: u64 = 32;
 const HEAP_SHARE: u64 = 8;
 
 /// The data folder with its engine, of which nothing is served yet.
-pub struct Opened {
+pub struct OpenedStorage {
     /// Dropped first: a client that asks after that learns that no server answers.
     control: Control,
     /// Within it replies may leave.
@@ -91,8 +91,8 @@ pub struct Opened {
     pub pair: Option<Arc<Pair>>,
     engine: Arc<Engine>,
     /// The aggregate's ownership, if it is on RADOS.
-    held: Option<Held>,
-    room: Room,
+    held: Option<OwnedAggregate>,
+    room: DiskReserve,
     rules: Vec<weir_vfs::Rule>,
     tls: Option<Arc<ServerConfig>>,
     rng: Arc<dyn Rng>,
@@ -130,7 +130,7 @@ impl Others {
     ///
     /// # Errors
     /// As [`Member::serve`].
-    pub fn serve(&self, serving: Serving) -> Result<()> {
+    pub fn serve(&self, serving: ServiceParts) -> Result<()> {
         if let Some(pair) = &self.pair {
             pair.serve(serving);
         } else if let (Some(member), Some(lease)) = (&self.member, &self.lease) {
@@ -178,28 +178,28 @@ pub struct Storage {
     metrics: Arc<Metrics>,
     live: Arc<Live>,
     /// Taken when the watch over them begins.
-    watched: Option<(Files, Room)>,
+    watched: Option<(Files, DiskReserve)>,
     /// Taken when it is polled.
     directory: Option<Follower>,
     forwarder: Arc<Forwarder>,
     pair: Option<Arc<Pair>>,
     /// The aggregate's ownership, if it is on RADOS.
-    held: Option<Held>,
+    held: Option<OwnedAggregate>,
     /// Makes page frames ready for as long as this exists.
     _pages: Populator,
 }
 
-impl Opened {
+impl OpenedStorage {
     /// Opens the data folder, or makes a new aggregate in an empty one; at most `memory` is
-    /// used. One of a pair begins to find out whether it is to serve ([`Pair::settle`]).
+    /// used. One of a pair begins to find out whether it is to serve ([`Pair::wait_to_serve`]).
     /// `starting` tells people how far the log has been replayed.
     pub fn open(
         args: &Serve,
         aggregate: &AggregatePlace<'_>,
         memory: Size,
         clock: &Arc<dyn Clock>,
-        starting: &Starting,
-    ) -> Result<Opened> {
+        starting: &StartProgress,
+    ) -> Result<OpenedStorage> {
         let config = pair_node::Config::read(&args.data)?;
         let rules = exports::rules(&args.export_options)?;
         if let Some(caution) = exports::caution(&rules, args.nfs.ip()) {
@@ -231,7 +231,7 @@ impl Opened {
         args.log_dir
             .as_deref()
             .map_or(Ok(()), data_folder::close_to_others)?;
-        let room = Room::at_start(&args.data);
+        let room = DiskReserve::at_start(&args.data);
         let options = EngineOptions {
             inodes: usize::try_from(inodes)?,
             standby: config.is_some(),
@@ -259,12 +259,12 @@ impl Opened {
             None => None,
         };
         let lease = match &mut held {
-            Some(held) => Some(held.settle(clock)),
+            Some(held) => Some(held.finish_takeover(clock)),
             None => pair.as_ref().map(|pair| pair.lease()),
         };
         let lease = lease.unwrap_or_else(|| Arc::new(Lease::unlimited(Arc::clone(clock))));
         let control = open_control(args, held.as_mut(), pair.as_ref())?;
-        Ok(Opened {
+        Ok(OpenedStorage {
             control,
             lease,
             pair,
@@ -301,7 +301,7 @@ fn name_users(args: &Serve, smb: &Smb, service: &Service, clock: &Arc<dyn Clock>
     if args.lookup_groups || args.nfs4_domain.is_some() || serves_smb {
         let system = Arc::new(users::System::start()?);
         if serves_smb {
-            let named = users::Named::new(Arc::clone(&system), Arc::clone(clock));
+            let named = users::MachineNames::new(Arc::clone(&system), Arc::clone(clock));
             smb.service().name_by(named);
         }
         if args.lookup_groups {
@@ -318,8 +318,8 @@ impl Storage {
     /// Creates the storage of a server over an engine, with `whole` as the server's memory. Other
     /// servers of the cluster send volumes to the address `transfers`.
     /// Requests that wait for limits are held in a part of `network`, the memory of connections.
-    pub fn over(
-        opened: Opened,
+    pub fn from_opened(
+        opened: OpenedStorage,
         args: &Serve,
         (whole, network, transfers): (Size, Size, Option<SocketAddr>),
         clock: &Arc<dyn Clock>,
@@ -327,7 +327,7 @@ impl Storage {
     ) -> Result<Storage> {
         let (engine, rng) = (opened.engine, opened.rng);
         let backups = open_backups(args, clock, &rng)?;
-        let files = Files::of(Arc::clone(&engine)).context("watching the data folder")?;
+        let files = Files::from_engine(Arc::clone(&engine)).context("watching the data folder")?;
         let throttle = Throttle::new(
             Arc::clone(clock),
             os::cores(),
@@ -343,7 +343,7 @@ impl Storage {
         vfs.publish_table(ExportTable::with_addresses(args.instance_addresses));
         vfs.follow(&engine);
         resolve::start(&vfs)?;
-        let records = Records::of(&engine);
+        let records = Records::from_engine(&engine);
         let service = Service::new(weir_nfs::Config {
             vfs: Arc::clone(&vfs),
             clock: Arc::clone(clock),
@@ -429,7 +429,7 @@ impl Storage {
         if let Some(tls) = opened.tls {
             rpc.protect(tls);
         }
-        let now = u64::try_from(clock.now().secs).unwrap_or(0);
+        let now = u64::try_from(clock.current_time().secs).unwrap_or(0);
         let live = Arc::new(Live::new(usize::try_from(opened.live)?, now));
         let metrics = Arc::new(Metrics::new(
             Arc::clone(&vfs),
@@ -440,9 +440,9 @@ impl Storage {
             (Some(followed), Some(smb.service())),
         ));
         let (held, pair) = (opened.held.as_ref(), opened.pair.as_ref());
-        let asked = ad::commands::Asked {
+        let asked = ad::commands::MembershipCommands {
             membership,
-            next: Asked {
+            next: AccountCommands {
                 accounts: Arc::clone(&accounts),
                 next: Scrubber::new(&engine, clock, metrics.scrubs()),
             },
@@ -486,13 +486,13 @@ impl Storage {
         Others {
             pair: self.pair.clone(),
             member: self.held.as_ref().map(|held| Arc::clone(held.member())),
-            lease: self.held.as_ref().and_then(Held::lease),
+            lease: self.held.as_ref().and_then(OwnedAggregate::lease),
             forwarder: Arc::clone(&self.forwarder),
         }
     }
 
     /// Returns the files that [`weir_node::watch::Watch`] polls, and room; once.
-    pub fn watched(&mut self) -> Option<(Files, Room)> {
+    pub fn watched(&mut self) -> Option<(Files, DiskReserve)> {
         self.watched.take()
     }
 
@@ -552,16 +552,16 @@ impl Storage {
 
     /// Returns false if the aggregate was there before this server had it.
     pub fn is_new(&self) -> bool {
-        self.held.as_ref().is_none_or(Held::is_new)
+        self.held.as_ref().is_none_or(OwnedAggregate::is_new)
     }
 
     /// Returns what a first start has made.
-    pub fn created<'a>(&self, args: &'a Serve) -> Created<'a> {
+    pub fn created<'a>(&self, args: &'a Serve) -> NewAggregate<'a> {
         let aggregate = self.engine.aggregate();
         let log_folder = args.log_dir.as_deref();
         let in_folder = log_folder.unwrap_or(&args.data).join("log");
         let bytes = |blocks: u64| Size(blocks * BLOCK_SIZE as u64);
-        Created {
+        NewAggregate {
             place: match &args.rados.aggregate {
                 Some(place) => format!("the aggregate {place}"),
                 None => format!("the data folder {}", args.data.display()),
@@ -587,9 +587,9 @@ impl Storage {
     /// that change.
     ///
     /// # Errors
-    /// As [`Held::keep`].
+    /// As [`OwnedAggregate::keep`].
     pub fn keep_files(&mut self) -> Result<()> {
-        self.held.as_mut().map_or(Ok(()), Held::keep)
+        self.held.as_mut().map_or(Ok(()), OwnedAggregate::keep)
     }
 
     /// Takes a last checkpoint and ends the engine.
@@ -603,7 +603,10 @@ impl Storage {
             anyhow!("no last checkpoint ({why}); the next start replays the log")
         });
         // The next owner needs no catalog of before.
-        let kept = self.held.as_ref().map_or(Ok(()), Held::keep_catalog);
+        let kept = self
+            .held
+            .as_ref()
+            .map_or(Ok(()), OwnedAggregate::keep_catalog);
         ended.and(kept)
     }
 }
@@ -611,7 +614,7 @@ impl Storage {
 /// Listens for commands to a server that does not serve yet.
 fn open_control(
     args: &Serve,
-    mut held: Option<&mut Held>,
+    mut held: Option<&mut OwnedAggregate>,
     pair: Option<&Arc<Pair>>,
 ) -> Result<Control> {
     let commands = commands(held.as_deref(), pair, None, None);
@@ -665,12 +668,12 @@ fn places(args: &Serve, transfers: Option<SocketAddr>) -> Result<Places> {
 /// between constituents of large volumes.
 fn connect_servers(service: &Service, vfs: &Arc<Vfs>) -> Arc<Forwarder> {
     vfs.constituents.connect(LargeLink::new(vfs));
-    Forwarder::of(service, vfs)
+    Forwarder::install(service, vfs)
 }
 
 /// Returns the commands of a server, with `next` as those of one that serves.
 fn commands(
-    held: Option<&Held>,
+    held: Option<&OwnedAggregate>,
     pair: Option<&Arc<Pair>>,
     exports: Option<Exporter>,
     next: Option<Arc<dyn Commands>>,
@@ -684,19 +687,22 @@ fn commands(
 }
 
 /// Returns the second place of the catalog and of the other files that go with the aggregate.
-fn second_place(held: Option<&Held>, pair: Option<&Arc<Pair>>) -> Option<Arc<dyn CatalogCopy>> {
-    let held = held.map(Held::catalog_copy);
+fn second_place(
+    held: Option<&OwnedAggregate>,
+    pair: Option<&Arc<Pair>>,
+) -> Option<Arc<dyn CatalogCopy>> {
+    let held = held.map(OwnedAggregate::catalog_copy);
     held.or_else(|| pair.map(|pair| Arc::clone(pair) as _))
 }
 
 /// Returns commands that are done once the second place has what they changed.
 fn kept(
-    held: Option<&Held>,
+    held: Option<&OwnedAggregate>,
     pair: Option<&Arc<Pair>>,
     next: impl Commands + 'static,
 ) -> Arc<dyn Commands> {
     let copy = second_place(held, pair);
-    Arc::new(kept_files::Kept { copy, next })
+    Arc::new(kept_files::FileCopyCommands { copy, next })
 }
 
 /// Returns where the aggregate is, and the ownership of one on RADOS.
@@ -706,8 +712,8 @@ fn place(
     memory: Size,
     paired: bool,
     clock: &Arc<dyn Clock>,
-    starting: &Starting,
-) -> Result<(Location, Option<Held>)> {
+    starting: &StartProgress,
+) -> Result<(Location, Option<OwnedAggregate>)> {
     let most = (memory.0 / LOG_SHARE).min(MAX_DEFAULT_LOG);
     if let Some((connected, place)) = aggregate.pool() {
         ensure!(
@@ -722,10 +728,10 @@ fn place(
             log_bytes: most,
         };
         let catalog = args.catalog.as_deref();
-        let take = |waiting: Option<&Waiting<'_>>| {
+        let take = |waiting: Option<&StandbyObserver<'_>>| {
             let addresses = &args.address;
-            let served = Served { waiting, addresses };
-            Held::take(connected, place, &args.data, catalog, sizes, clock, served)
+            let served = TakeoverOptions { waiting, addresses };
+            OwnedAggregate::take(connected, place, &args.data, catalog, sizes, clock, served)
         };
         let held = match args.standby {
             true => standby::wait(place, starting, |waiting| take(Some(waiting)))?,
@@ -812,7 +818,12 @@ impl Services for Protocols {
         self.gate.clone()
     }
 
-    fn serve(&self, seat: Seat<'_, ReplyGate>, stream: TcpStream, wire: Wire) -> io::Result<()> {
+    fn serve(
+        &self,
+        seat: LoopSlot<'_, ReplyGate>,
+        stream: TcpStream,
+        wire: Wire,
+    ) -> io::Result<()> {
         match wire {
             Wire::Rpc => seat.serve(&self.rpc, stream),
             Wire::Smb => seat.serve(&self.smb, stream),
@@ -836,7 +847,7 @@ impl Services for Protocols {
 impl Backend for Rpc {
     type Framing = RecordMarks;
     type Reply = ReplyBuf;
-    type State = weir_nfs::v4::Remembered;
+    type State = weir_nfs::v4::ConnectionState;
     type Log = ReplyGate;
 
     fn unasked(&self, message: Box<[u8]>) -> ReplyBuf {

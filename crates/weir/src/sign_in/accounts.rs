@@ -147,20 +147,20 @@ impl Users for Accounts {
         table.by_uid.get(&uid).cloned()
     }
 
-    fn all(&self) -> Arc<[Arc<User>]> {
+    fn list_users(&self) -> Arc<[Arc<User>]> {
         Arc::clone(&self.table.read().all)
     }
 }
 
 /// Commands of the control socket: reading the users again, and all others by `next`.
-pub struct Asked<C> {
+pub struct AccountCommands<C> {
     /// The users.
     pub accounts: Arc<Accounts>,
     /// The other commands.
     pub next: C,
 }
 
-impl<C: Commands> Commands for Asked<C> {
+impl<C: Commands> Commands for AccountCommands<C> {
     fn run(&self, request: &str, say: &mut dyn FnMut(&str) -> io::Result<()>) -> Result<String> {
         match request {
             RELOAD => Ok(format!("{} users", self.accounts.reload()?)),
@@ -287,7 +287,7 @@ fn identity(args: &CreateUser) -> Result<Identity> {
 /// Asks a running server to read the users again. Returns what to add to the command's output:
 /// nothing if the change is in force, or that it is from the next start.
 fn known(data: &Path) -> &'static str {
-    match control_socket::ask(data, RELOAD) {
+    match control_socket::send_request(data, RELOAD) {
         Ok(_) => "",
         Err(_) => ", from the server's next start on",
     }
@@ -299,7 +299,7 @@ pub fn password(name: &str) -> Result<String> {
     let hidden = stdin.is_terminal().then(|| {
         eprint!("password of {name}: ");
         let _ = io::stderr().flush();
-        Hidden::new()
+        EchoGuard::new()
     });
     let mut line = String::new();
     stdin
@@ -313,20 +313,20 @@ pub fn password(name: &str) -> Result<String> {
 }
 
 /// A terminal that does not show what is typed, for as long as this lives.
-struct Hidden(Option<Termios>);
+struct EchoGuard(Option<Termios>);
 
-impl Hidden {
-    fn new() -> Hidden {
+impl EchoGuard {
+    fn new() -> EchoGuard {
         let shown = termios::tcgetattr(io::stdin()).ok();
         if let Some(mut quiet) = shown.clone() {
             quiet.local_modes.remove(LocalModes::ECHO);
             let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, &quiet);
         }
-        Hidden(shown)
+        EchoGuard(shown)
     }
 }
 
-impl Drop for Hidden {
+impl Drop for EchoGuard {
     fn drop(&mut self) {
         if let Some(shown) = &self.0 {
             let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, shown);

@@ -12,7 +12,7 @@ use weir_auth::name_service::{
 use weir_auth::users::Machine;
 use weir_base::Clock;
 use weir_nfs::groups::{Answer, Directory};
-use weir_nfs::idmap::{self, Accounts, Coming, Found, IdMap, Query};
+use weir_nfs::idmap::{self, Accounts, IdMap, PendingQuery, Query, QueryOutcome};
 
 /// Threads that look users up.
 const THREADS: usize = 2;
@@ -20,11 +20,13 @@ const THREADS: usize = 2;
 const WAITING: usize = 1024;
 
 /// The number of a user or group, or its name.
-fn account(query: &Query) -> Found {
+fn account(query: &Query) -> QueryOutcome {
     let c_string = |name: &[u8]| CString::new(name).ok();
-    let number = |number: Option<u32>| number.map_or(Found::Nobody, Found::Number);
+    let number = |number: Option<u32>| number.map_or(QueryOutcome::Nobody, QueryOutcome::Number);
     let name = |name: Option<CString>| {
-        name.map_or(Found::Nobody, |name| Found::Name(name.as_bytes().into()))
+        name.map_or(QueryOutcome::Nobody, |name| {
+            QueryOutcome::Name(name.as_bytes().into())
+        })
     };
     match query {
         Query::User(user) => number(
@@ -43,23 +45,23 @@ fn account(query: &Query) -> Found {
 }
 
 /// Users and groups of this machine as clients of SMB see them.
-pub struct Named(IdMap);
+pub struct MachineNames(IdMap);
 
-impl Named {
+impl MachineNames {
     /// By the name service.
-    pub fn new(system: Arc<System>, clock: Arc<dyn Clock>) -> Arc<Named> {
+    pub fn new(system: Arc<System>, clock: Arc<dyn Clock>) -> Arc<MachineNames> {
         // No domain: they are of this machine.
-        Arc::new(Named(IdMap::new("", system, clock)))
+        Arc::new(MachineNames(IdMap::new("", system, clock)))
     }
 }
 
-impl Machine for Named {
-    fn name(&self, group: bool, number: u32) -> Result<Option<String>, Coming> {
+impl Machine for MachineNames {
+    fn name(&self, group: bool, number: u32) -> Result<Option<String>, PendingQuery> {
         let name = self.0.name(group, number)?;
         Ok(name.map(|name| String::from_utf8_lossy(&name).into_owned()))
     }
 
-    fn number(&self, group: bool, name: &str) -> Result<Option<u32>, Coming> {
+    fn number(&self, group: bool, name: &str) -> Result<Option<u32>, PendingQuery> {
         self.0.number_of(group, name.as_bytes())
     }
 
@@ -125,21 +127,21 @@ mod tests {
 
     #[test]
     fn names_of_this_machine_are_found() {
-        let root = || Found::Name(Arc::from(&b"root"[..]));
+        let root = || QueryOutcome::Name(Arc::from(&b"root"[..]));
         assert_eq!(
             account(&Query::User(Box::from(&b"root"[..]))),
-            Found::Number(0)
+            QueryOutcome::Number(0)
         );
         assert_eq!(
             account(&Query::Group(Box::from(&b"root"[..]))),
-            Found::Number(0)
+            QueryOutcome::Number(0)
         );
         assert_eq!(
             (account(&Query::Uid(0)), account(&Query::Gid(0))),
             (root(), root())
         );
         let nobody = Query::Group(Box::from(&b"nobody-has-this-name"[..]));
-        assert_eq!(account(&nobody), Found::Nobody);
-        assert_eq!(account(&Query::Uid(0x7fff_fffe)), Found::Nobody);
+        assert_eq!(account(&nobody), QueryOutcome::Nobody);
+        assert_eq!(account(&Query::Uid(0x7fff_fffe)), QueryOutcome::Nobody);
     }
 }

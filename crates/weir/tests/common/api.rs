@@ -17,11 +17,11 @@ pub struct Api(pub SocketAddr);
 
 /// Why there is no answer: the server is gone.
 #[derive(Debug)]
-pub struct Gone;
+pub struct ServerGone;
 
 impl Api {
     /// Sends a request; the status and the body.
-    pub fn send(self, method: &str, path: &str, body: &Value) -> Result<(u16, Value), Gone> {
+    pub fn send(self, method: &str, path: &str, body: &Value) -> Result<(u16, Value), ServerGone> {
         let (status, body) = self.raw(method, path, body)?;
         let body = serde_json::from_str(&body).unwrap_or(Value::Null);
         Ok((status, body))
@@ -32,7 +32,7 @@ impl Api {
         self.raw("GET", path, &Value::Null).unwrap().1
     }
 
-    fn raw(self, method: &str, path: &str, body: &Value) -> Result<(u16, String), Gone> {
+    fn raw(self, method: &str, path: &str, body: &Value) -> Result<(u16, String), ServerGone> {
         let exchange = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect(self.0)?;
             stream.set_read_timeout(Some(PATIENCE))?;
@@ -51,10 +51,10 @@ impl Api {
             stream.read_to_string(&mut answer)?;
             Ok(answer)
         };
-        let answer = exchange().map_err(|_| Gone)?;
-        let (head, body) = answer.split_once("\r\n\r\n").ok_or(Gone)?;
+        let answer = exchange().map_err(|_| ServerGone)?;
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or(ServerGone)?;
         let status = head.split(' ').nth(1).and_then(|s| s.parse().ok());
-        Ok((status.ok_or(Gone)?, body.to_owned()))
+        Ok((status.ok_or(ServerGone)?, body.to_owned()))
     }
 
     /// GET of `path`: the status and the body.
@@ -63,7 +63,12 @@ impl Api {
     }
 
     /// Makes a change and waits until its operation has ended.
-    pub fn change(self, method: &str, path: &str, body: &Value) -> Result<Result<(), Value>, Gone> {
+    pub fn change(
+        self,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> Result<Result<(), Value>, ServerGone> {
         let (status, mut answer) = self.send(method, path, body)?;
         if status != 200 {
             return Ok(Err(answer));

@@ -32,11 +32,11 @@ impl Caller {
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Caller::over(Box::new(stream))
+        Caller::from_stream(Box::new(stream))
     }
 
     /// Returns a caller as root, on an open connection.
-    pub fn over(stream: Box<dyn Stream>) -> Caller {
+    pub fn from_stream(stream: Box<dyn Stream>) -> Caller {
         Caller {
             stream,
             xid: unique() as u32,
@@ -102,14 +102,14 @@ impl Caller {
         xid
     }
 
-    pub fn ask(&mut self, call: &Call) -> Reply {
+    pub fn request_reply(&mut self, call: &Call) -> Reply {
         let xid = self.next_xid();
         self.send(xid, call)
     }
 
     /// MNT: the root's handle, or the status.
     pub fn mount(&mut self, path: &str) -> Result<Vec<u8>, u32> {
-        match self.ask(&Call::Mnt(path.into())) {
+        match self.request_reply(&Call::Mnt(path.into())) {
             Reply::Root(root) => Ok(root),
             other => Err(status(&other)),
         }
@@ -123,7 +123,7 @@ impl Caller {
 
     /// GETATTR: mode, or the status.
     pub fn getattr(&mut self, object: &[u8]) -> Result<u32, u32> {
-        match self.ask(&Call::Getattr(object.into())) {
+        match self.request_reply(&Call::Getattr(object.into())) {
             Reply::Attr(attr) => Ok(attr.mode),
             other => Err(status(&other)),
         }
@@ -131,7 +131,7 @@ impl Caller {
 
     /// MKDIR: the owner of the new directory, or the status.
     pub fn mkdir(&mut self, dir: &[u8], name: &str) -> Result<u32, u32> {
-        match self.ask(&Call::Mkdir(dir.into(), name.into(), Sattr::mode(0o755))) {
+        match self.request_reply(&Call::Mkdir(dir.into(), name.into(), Sattr::mode(0o755))) {
             Reply::Made(_, Some(attr), _) => Ok(attr.uid),
             other => Err(status(&other)),
         }
@@ -139,7 +139,7 @@ impl Caller {
 
     /// SETATTR of the mode: the status.
     pub fn chmod(&mut self, object: &[u8], mode: u32) -> u32 {
-        status(&self.ask(&Call::Setattr(object.into(), Sattr::mode(mode), None)))
+        status(&self.request_reply(&Call::Setattr(object.into(), Sattr::mode(mode), None)))
     }
 }
 

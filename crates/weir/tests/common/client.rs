@@ -2,7 +2,7 @@
 
 use weir_bench::control::Control;
 use weir_bench::error::BenchError;
-use weir_bench::nfs3::{self, Handle, Proc, Stable, Written};
+use weir_bench::nfs3::{self, Handle, Proc, Stable, WriteReply};
 
 use super::{Server, root};
 
@@ -70,7 +70,7 @@ impl Client {
         offset: u64,
         data: &[u8],
         stable: Stable,
-    ) -> Result<Written, u32> {
+    ) -> Result<WriteReply, u32> {
         status(self.calls.one(
             "WRITE",
             |c, out, xid| {

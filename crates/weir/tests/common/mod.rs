@@ -245,7 +245,7 @@ pub fn reply(stream: &mut (impl Read + ?Sized)) -> Vec<u32> {
 }
 
 /// Sends bytes and returns the reply.
-pub fn ask(stream: &mut TcpStream, bytes: &[u8]) -> Vec<u32> {
+pub fn exchange_bytes(stream: &mut TcpStream, bytes: &[u8]) -> Vec<u32> {
     stream.write_all(bytes).unwrap();
     reply(stream)
 }
@@ -261,5 +261,5 @@ pub fn closed(stream: &mut TcpStream) -> bool {
 
 /// The server answers NULL on this connection.
 pub fn serves(stream: &mut TcpStream) {
-    assert_eq!(ask(stream, &null(77)), [77, 1, 0, 0, 0, 0]);
+    assert_eq!(exchange_bytes(stream, &null(77)), [77, 1, 0, 0, 0, 0]);
 }

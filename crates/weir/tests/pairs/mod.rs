@@ -16,7 +16,7 @@ use serde_json::json;
 use weir_base::{SystemClock, SystemRng};
 use weir_store::aggregate::FolderLocation;
 use weir_store::{Aggregate, Env, FramePool};
-use weir_testclient::nfs3::{Call, FILE_SYNC, Fh, How, Reply, Sattr, UNSTABLE, Verifier};
+use weir_testclient::nfs3::{Call, CreateHow3, FILE_SYNC, Fh, Reply, Sattr, UNSTABLE, Verifier};
 use weir_testclient::{Caller, In, rpc};
 use weir_volume::{Engine, EngineOptions, VolumeState};
 
@@ -304,7 +304,7 @@ pub struct World {
 impl World {
     /// Two nodes in sync.
     pub fn in_sync() -> World {
-        World::of(|_| {}).joined()
+        World::with_setup(|_| {}).joined()
     }
 
     /// The second is started, and has everything.
@@ -317,7 +317,7 @@ impl World {
 
     /// Makes a pair whose first node serves and whose second is not started. `before` runs with the
     /// first node before it becomes one of a pair.
-    pub fn of(before: impl FnOnce(&mut Node)) -> World {
+    pub fn with_setup(before: impl FnOnce(&mut Node)) -> World {
         let top = tempfile::tempdir().unwrap();
         let (mut a, b) = (Node::new(top.path(), "a"), Node::new(top.path(), "b"));
         before(&mut a);
@@ -448,7 +448,7 @@ impl Client {
     }
 
     pub fn file(&mut self, dir: &Fh, name: &str) -> Fh {
-        let how = How::Unchecked(Sattr::mode(0o644));
+        let how = CreateHow3::Unchecked(Sattr::mode(0o644));
         match self
             .call(&Call::Create(dir.clone(), name.as_bytes().to_vec(), how))
             .unwrap()

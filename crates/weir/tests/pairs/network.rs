@@ -68,7 +68,7 @@ impl Machine {
     }
 
     /// Returns true if the machine has an address.
-    pub fn has(&self, address: &str) -> bool {
+    pub fn has_address(&self, address: &str) -> bool {
         let all = self.ip("-o addr show");
         all.split_whitespace()
             .any(|word| word.split('/').next() == Some(address))

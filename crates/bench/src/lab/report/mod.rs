@@ -3,7 +3,7 @@
 pub mod page;
 pub mod svg;
 
-use super::outcome::{Cell, QUANTILES, Run, Which};
+use super::outcome::{Cell, OperationClass, QUANTILES, Run};
 use super::overhead;
 use super::spec::Unit;
 use super::units::{duration, utc};
@@ -82,7 +82,7 @@ pub fn run_page(run: &Run) -> String {
     page.finish()
 }
 
-fn bar(cell: &Cell, unit: Unit, which: Option<Which>) -> Option<Bar> {
+fn bar(cell: &Cell, unit: Unit, which: Option<OperationClass>) -> Option<Bar> {
     let s = match which {
         Some(w) => cell.rate(w, unit)?,
         None => cell.spread(|r| Some(r.total(unit)))?,
@@ -160,15 +160,18 @@ fn overview(run: &Run, views: &[View<'_>]) -> Vec<String> {
 
 fn charts(view: &View<'_>) -> Vec<String> {
     let mut out = vec![rates(view), latencies(view), over_time(view)];
-    for which in Which::ALL {
+    for which in OperationClass::ALL {
         out.push(percentiles(view, which));
     }
     out.retain(|c| !c.is_empty());
     out
 }
 
-fn present(view: &View<'_>) -> Vec<Which> {
-    Which::ALL.into_iter().filter(|w| view.has(*w)).collect()
+fn present(view: &View<'_>) -> Vec<OperationClass> {
+    OperationClass::ALL
+        .into_iter()
+        .filter(|w| view.has_side(*w))
+        .collect()
 }
 
 fn rates(view: &View<'_>) -> String {
@@ -282,7 +285,7 @@ fn over_time(view: &View<'_>) -> String {
     .draw()
 }
 
-fn percentiles(view: &View<'_>, which: Which) -> String {
+fn percentiles(view: &View<'_>, which: OperationClass) -> String {
     // By the number of nines, so that the tail has as much room as the rest.
     let along = |q: f64| -(1.0 - q).log10();
     let series: Vec<Line> = view

@@ -33,7 +33,7 @@ pub(super) enum Origin {
 }
 
 /// An answered call, and the position of its reply.
-struct Kept {
+struct ReplyEntry {
     key: CallKey,
     /// Time from which its age counts, in seconds.
     at: i64,
@@ -46,7 +46,7 @@ struct Kept {
 }
 
 /// A kept reply that was found.
-pub(super) struct Found<'a> {
+pub(super) struct ReplyRef<'a> {
     pub(super) reply: &'a [u8],
     pub(super) lsn: Option<Lsn>,
     pub(super) origin: &'a Origin,
@@ -58,7 +58,7 @@ pub(super) struct Replies {
     /// Maps hashes to numbers in `order`.
     index: HashMap<u64, u64, RandomState>,
     /// The calls, oldest first.
-    order: VecDeque<Kept>,
+    order: VecDeque<ReplyEntry>,
     /// Number of the oldest call.
     first: u64,
     /// Replies, in the same order.
@@ -72,13 +72,13 @@ pub(super) struct Replies {
 
 impl Replies {
     /// Returns the reply to the call with this key.
-    pub(super) fn get(&self, key: &CallKey) -> Option<Found<'_>> {
+    pub(super) fn get(&self, key: &CallKey) -> Option<ReplyRef<'_>> {
         let number = *self.index.get(&hash(key))?;
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let kept = self.order.get(at).filter(|kept| kept.key == *key)?;
         let chunk = usize::try_from(kept.chunk.checked_sub(self.first_chunk)?).ok()?;
         let reply = self.chunks.get(chunk)?;
-        Some(Found {
+        Some(ReplyRef {
             reply: reply.get(kept.begin as usize..kept.end as usize)?,
             lsn: kept.lsn,
             origin: &kept.origin,
@@ -105,7 +105,7 @@ impl Replies {
         // A reply is at most as long as a record, which is far below 4 GiB.
         let begin = chunk.len() as u32;
         chunk.extend_from_slice(reply);
-        self.order.push_back(Kept {
+        self.order.push_back(ReplyEntry {
             key,
             at,
             lsn,

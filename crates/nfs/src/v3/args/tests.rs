@@ -107,7 +107,7 @@ fn golden() -> Vec<(u32, Vec<u8>, Args<'static>)> {
             g(&[FH, NAME, "00000000", SATTR]),
             Args::Create(CreateArgs {
                 at,
-                how: How::Unchecked(sattr_value()),
+                how: CreateHow3::Unchecked(sattr_value()),
             }),
         ),
         (
@@ -115,7 +115,7 @@ fn golden() -> Vec<(u32, Vec<u8>, Args<'static>)> {
             g(&[FH, NAME, "00000001", none]),
             Args::Create(CreateArgs {
                 at,
-                how: How::Guarded(empty),
+                how: CreateHow3::Guarded(empty),
             }),
         ),
         (
@@ -123,7 +123,7 @@ fn golden() -> Vec<(u32, Vec<u8>, Args<'static>)> {
             g(&[FH, NAME, "00000002 76657269 66696572"]),
             Args::Create(CreateArgs {
                 at,
-                how: How::Exclusive(*b"verifier"),
+                how: CreateHow3::Exclusive(*b"verifier"),
             }),
         ),
         (9, g(&[FH, NAME, SATTR]), Args::Mkdir(at, sattr_value())),

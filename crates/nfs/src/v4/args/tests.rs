@@ -37,7 +37,7 @@ fn an_open_with_everything_is_decoded() {
     out.put_u32(1);
     out.put_u32(3);
     out.put_fixed(&[1; 8]);
-    Bitmap::of(&[33]).put(&mut out);
+    Bitmap::from_numbers(&[33]).put(&mut out);
     out.put_opaque(&0o644u32.to_be_bytes());
     out.put_u32(0);
     out.put_opaque(b"name");
@@ -47,7 +47,7 @@ fn an_open_with_everything_is_decoded() {
     };
     assert_eq!((open.access, open.owner), (3, &b"owner"[..]));
     assert_eq!(open.claim, Claim::Null(b"name"));
-    assert!(matches!(open.how, How::ExclusiveWith([1, ..], attrs) if attrs.mask.has(33)));
+    assert!(matches!(open.how, OpenFlag::ExclusiveWith([1, ..], attrs) if attrs.mask.contains(33)));
     assert!(r.rest().is_empty());
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::idmap::{Accounts, Answer, Found, IdMap, Query};
+use crate::idmap::{Accounts, Answer, IdMap, Query, QueryOutcome};
 use std::sync::Arc;
 use weir_base::{Ino, Time};
 use weir_vfs::volume::Guard;
@@ -39,11 +39,11 @@ fn every_attribute_that_is_announced_is_sent_in_its_length() {
         handle: &[1; 32],
         covers: None,
         space: None,
-        acl: Some(Acl::of(0o640, false)),
+        acl: Some(Acl::from_mode(0o640, false)),
         names: None,
     };
     for number in supported(2).iter() {
-        let mask = Bitmap::of(&[number]);
+        let mask = Bitmap::from_numbers(&[number]);
         let mut out = Vec::new();
         object.put_values(&mask, &mut out);
         let expected = match number {
@@ -61,17 +61,17 @@ fn every_attribute_that_is_announced_is_sent_in_its_length() {
             OWNER => 16,
             OWNER_GROUP => 8,
             TIME_ACCESS | TIME_CREATE | TIME_DELTA | TIME_METADATA | TIME_MODIFY => 12,
-            _ if WRITE_ONLY.has(number) => 0,
+            _ if WRITE_ONLY.contains(number) => 0,
             _ => 4,
         };
         assert_eq!(out.len(), expected, "attribute {number}");
     }
     let mut out = Vec::new();
-    object.put(&Bitmap::of(&[CHANGE, TIME_MODIFY, 32]), &mut out);
+    object.put(&Bitmap::from_numbers(&[CHANGE, TIME_MODIFY, 32]), &mut out);
     let mut r = Reader::new(&out);
     assert_eq!(
         Bitmap::decode(&mut r),
-        Ok(Bitmap::of(&[CHANGE, TIME_MODIFY]))
+        Ok(Bitmap::from_numbers(&[CHANGE, TIME_MODIFY]))
     );
     assert_eq!((r.u32(), r.u64()), (Ok(20), Ok(77)));
     assert_eq!(types::time(&mut r), Ok(Time { secs: -1, nanos: 5 }));
@@ -110,11 +110,11 @@ fn what_is_sent_at_once_is_what_is_sent_one_by_one() {
         &[XATTR_SUPPORT],
     ];
     for other in others {
-        let mask = linux.or(&Bitmap::of(other));
+        let mask = linux.or(&Bitmap::from_numbers(other));
         let (mut at_once, mut singly) = (Vec::new(), Vec::new());
         object.put_values(&mask, &mut at_once);
         for number in mask.iter() {
-            object.put_values(&Bitmap::of(&[number]), &mut singly);
+            object.put_values(&Bitmap::from_numbers(&[number]), &mut singly);
         }
         assert_eq!(at_once, singly, "with {other:?}");
     }
@@ -124,7 +124,7 @@ fn new(mask: &[u32], values: &[u8]) -> Result<New, Status> {
     New::decode(
         2,
         &Attrs {
-            mask: Bitmap::of(mask),
+            mask: Bitmap::from_numbers(mask),
             values,
         },
         &Names::default(),
@@ -146,7 +146,7 @@ fn what_cannot_be_set_is_refused() {
     text.put_opaque(b"root@weir");
     assert_eq!(new(&[OWNER], &text).unwrap_err(), Status::BadOwner);
     let old = Attrs {
-        mask: Bitmap::of(&[MODE_UMASK]),
+        mask: Bitmap::from_numbers(&[MODE_UMASK]),
         values: &[0; 8],
     };
     assert_eq!(
@@ -160,12 +160,12 @@ fn modes_are_set_whole_masked_or_under_a_umask() {
     let words = |a: u32, b: u32| [a.to_be_bytes(), b.to_be_bytes()].concat();
     let umask = new(&[MODE_UMASK], &words(0o666, 0o022)).unwrap();
     assert_eq!(
-        (umask.over((0, 0)).mode, umask.set.umask),
+        (umask.combine_with((0, 0)).mode, umask.set.umask),
         (Some(0o666), 0o022)
     );
     let masked = new(&[MODE_SET_MASKED], &words(0o070, 0o077)).unwrap();
     assert!(masked.needs_old());
-    assert_eq!(masked.over((0o4755, 0)).mode, Some(0o4770));
+    assert_eq!(masked.combine_with((0o4755, 0)).mode, Some(0o4770));
     let mut text = Vec::new();
     text.put_opaque(b"4294967294");
     assert_eq!(new(&[OWNER], &text).unwrap().set.uid, Some(4_294_967_294));
@@ -177,10 +177,13 @@ fn attributes_of_dos_are_set_one_by_one() {
     let on = 1u32.to_be_bytes();
     let hide = new(&[HIDDEN], &on).unwrap();
     assert!(hide.needs_old());
-    assert_eq!(hide.over((0, 0x21)).dos, Some(0x23));
+    assert_eq!(hide.combine_with((0, 0x21)).dos, Some(0x23));
     let off_and_on = new(&[ARCHIVE, SYSTEM], &[[0; 4], on].concat()).unwrap();
-    assert_eq!(off_and_on.over((0, 0x23)).dos, Some(0x07));
-    assert_eq!(new(&[SIZE], &[0; 8]).unwrap().over((0, 0x23)).dos, None);
+    assert_eq!(off_and_on.combine_with((0, 0x23)).dos, Some(0x07));
+    assert_eq!(
+        new(&[SIZE], &[0; 8]).unwrap().combine_with((0, 0x23)).dos,
+        None
+    );
     assert_eq!(new(&[HIDDEN], &[0, 0, 0, 2]).unwrap_err(), Status::BadXdr);
     let attr = Attr {
         dos: 0x22,
@@ -196,7 +199,7 @@ fn attributes_of_dos_are_set_one_by_one() {
         names: None,
     };
     let mut out = Vec::new();
-    object.put_values(&Bitmap::of(&[ARCHIVE, HIDDEN, SYSTEM]), &mut out);
+    object.put_values(&Bitmap::from_numbers(&[ARCHIVE, HIDDEN, SYSTEM]), &mut out);
     assert_eq!(out, [on, on, [0; 4]].concat());
 }
 
@@ -217,11 +220,11 @@ fn lists_are_sent_and_read_back() {
         },
     ]);
     let mut all = acl.clone();
-    all.0.extend(Acl::of(0o750, true).0);
+    all.0.extend(Acl::from_mode(0o750, true).0);
     let mut values = Vec::new();
     put_acl(&mut values, Some(&all), None);
     let attrs = Attrs {
-        mask: Bitmap::of(&[ACL]),
+        mask: Bitmap::from_numbers(&[ACL]),
         values: &values,
     };
     let new = New::decode(2, &attrs, &Names::default()).unwrap();
@@ -233,7 +236,7 @@ fn lists_are_sent_and_read_back() {
     let newer = |flags: u32| [&flags.to_be_bytes()[..], &values].concat();
     let decoded = |mask: &[u32], values: &[u8]| {
         let attrs = Attrs {
-            mask: Bitmap::of(mask),
+            mask: Bitmap::from_numbers(mask),
             values,
         };
         New::decode(2, &attrs, &Names::default()).map(|new| new.list(&attrs, &Names::default()))
@@ -266,11 +269,11 @@ struct Everybody;
 impl Accounts for Everybody {
     fn look_up(&self, query: Query, done: Answer) {
         done.found(match query {
-            Query::Uid(1000) => Found::Name(Arc::from(&b"alice"[..])),
-            Query::Gid(7) => Found::Name(Arc::from(&b"staff"[..])),
-            Query::User(name) if *name == *b"alice" => Found::Number(1000),
-            Query::Group(name) if *name == *b"staff" => Found::Number(7),
-            _ => Found::Nobody,
+            Query::Uid(1000) => QueryOutcome::Name(Arc::from(&b"alice"[..])),
+            Query::Gid(7) => QueryOutcome::Name(Arc::from(&b"staff"[..])),
+            Query::User(name) if *name == *b"alice" => QueryOutcome::Number(1000),
+            Query::Group(name) if *name == *b"staff" => QueryOutcome::Number(7),
+            _ => QueryOutcome::Nobody,
         });
     }
 }
@@ -279,7 +282,7 @@ impl Accounts for Everybody {
 fn users_and_groups_have_names_in_a_domain() {
     let clock = Arc::new(weir_base::ManualClock::default());
     let map = IdMap::new("example.org", Arc::new(Everybody), clock);
-    let names = Names::of(Some(&map));
+    let names = Names::new(Some(&map));
     let acl = Acl(vec![Entry {
         allows: true,
         who: Principal::NamedGroup(7),
@@ -293,7 +296,7 @@ fn users_and_groups_have_names_in_a_domain() {
     put_who(&mut values, Some(&names), true, 8);
     let set = [ACL, OWNER, OWNER_GROUP];
     let attrs = Attrs {
-        mask: Bitmap::of(&set),
+        mask: Bitmap::from_numbers(&set),
         values: &values,
     };
     let new = New::decode(2, &attrs, &names).unwrap();

@@ -1,7 +1,7 @@
 //! Locks that clients wait for: keeps a granted lock for its owner, and notifies the client. See
 //! [`crate::v4::blocked`].
 
-use crate::v4::blocked::Waiting;
+use crate::v4::blocked::BlockedLock;
 use crate::v4::callback::Callback;
 use crate::v4::client::Client;
 use crate::v4::server::Nfs4;
@@ -16,7 +16,7 @@ use weir_vfs::grace::LEASE;
 const KEPT: Duration = Duration::from_secs(2);
 impl Nfs4 {
     /// Ends requests, and releases the locks that were kept for them.
-    fn end_waiting(&self, ended: Vec<Waiting>) {
+    fn end_waiting(&self, ended: Vec<BlockedLock>) {
         let claims = &self.vfs.claims;
         for w in ended {
             // A request that is not queued any more has been granted.
@@ -36,7 +36,7 @@ impl Nfs4 {
     /// Handles a new request of an owner. Its other requests in the file end. Returns true if this
     /// lock was granted and kept for it. The caller holds the lock on the client's states.
     pub(in crate::v4) fn asks_again(&self, file: FileId, want: &Lock) -> bool {
-        let of_owner = |w: &Waiting| w.file == file && w.lock.owner == want.owner;
+        let of_owner = |w: &BlockedLock| w.file == file && w.lock.owner == want.owner;
         let ended = self
             .blocked
             .take(|w| of_owner(w) && (w.granted || w.lock != *want));
@@ -87,7 +87,7 @@ impl Nfs4 {
     /// Call it about once a second.
     pub(in crate::v4) fn tick_blocked(&self) {
         let now = self.monotonic();
-        let late = |w: &Waiting| {
+        let late = |w: &BlockedLock| {
             let most = if w.granted { KEPT } else { LEASE };
             now.saturating_sub(w.since) >= most
         };

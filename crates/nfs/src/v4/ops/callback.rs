@@ -31,7 +31,7 @@ use crate::rpc::message::{AUTH_NONE, CALL, RPC_VERSION};
 use crate::rpc::xdr::{Put, Reader};
 use crate::v4::attrs::{SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
 use crate::v4::backchannel::{Slot, back_sessions, flag, note_path, working};
-use crate::v4::callback::{CHANGE, Callback, Entry, Made, WITH_TIMES, op};
+use crate::v4::callback::{CHANGE, CallState, Callback, Entry, WITH_TIMES, op};
 use crate::v4::calls::Call;
 use crate::v4::client::Client;
 use crate::v4::remembered::ConnInfo;
@@ -102,11 +102,11 @@ fn parse(body: &[u8]) -> Option<Reply<'_>> {
 fn attributes(mut r: Reader<'_>) -> Option<HolderAttr> {
     let mask = Bitmap::decode(&mut r).ok()?;
     let mut values = Reader::new(r.string().ok()?);
-    if !mask.has(CHANGE) || !mask.has(SIZE) || !mask.within(&WITH_TIMES) {
+    if !mask.contains(CHANGE) || !mask.contains(SIZE) || !mask.within(&WITH_TIMES) {
         return None;
     }
     let (change, size) = (values.u64().ok()?, values.u64().ok()?);
-    let mut time = |number| match mask.has(number) {
+    let mut time = |number| match mask.contains(number) {
         true => {
             let sent = time(&mut values).ok().filter(|t| t.nanos < 1_000_000_000);
             sent.map(Some)
@@ -197,7 +197,7 @@ impl Nfs4 {
         };
         note_path(&session.client);
         let all = calls.into_iter().map(|call| call.entry).chain(waiting);
-        for entry in all.filter(|e| e.what.may_move() && e.made != Made::Elsewhere) {
+        for entry in all.filter(|e| e.what.may_move() && e.made != CallState::Elsewhere) {
             self.call_back(&session.client, entry.what);
         }
     }
@@ -360,7 +360,7 @@ impl Nfs4 {
             return;
         };
         entry.tries += 1;
-        (entry.made, entry.slot) = (Made::Not, None);
+        (entry.made, entry.slot) = (CallState::Not, None);
         let reply = parse(body).unwrap_or(Reply::Refused);
         let refused = match &reply {
             Reply::Operation(..) => false,
@@ -427,7 +427,7 @@ impl Nfs4 {
                 });
                 let changed = (held.change, held.size) != delegation.granted;
                 let times = (held.accessed, held.modified);
-                let times = delegation.vetted(times, self.now());
+                let times = delegation.vetted(times, self.current_time());
                 let (accessed, modified) = times.unwrap_or_default();
                 let answer = HolderAttr {
                     size: held.size,

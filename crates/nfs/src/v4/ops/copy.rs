@@ -11,7 +11,7 @@
 use super::read_write::Stated;
 use crate::rpc::xdr::Put;
 use crate::v4::args::Copy;
-use crate::v4::copying::{Copying, MOST, Next};
+use crate::v4::copying::{CopyProgress, MOST, Next};
 use crate::v4::cursor::{Fh, OperationResult, Run};
 use crate::v4::status::Status;
 use crate::v4::types::put_written;
@@ -19,13 +19,13 @@ use std::ops::Range;
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::MAX_IO;
 use weir_vfs::volume::{AtEnd, FileKind, ReadOut, Seek, Sought, Stability};
-use weir_vfs::{Changes, Error, FileId, Looks, Reads, Stop, Writes};
+use weir_vfs::{DataRead, DataWrite, Error, FileId, MetadataRead, MetadataWrite, Stop};
 
 /// Number of bytes that a hole counts for, since making one is work as well.
 const HOLE: u64 = BLOCK_SIZE as u64;
 
 /// Number of bytes copied, and their durability.
-struct Copied {
+struct CopyOutcome {
     count: u64,
     stable: Stability,
 }
@@ -50,9 +50,9 @@ impl Run<'_> {
                 return Err(Status::Inval.into());
             }
             self.renew_context();
-            self.c.copying = Some(Box::new(Copying {
+            self.c.copying = Some(Box::new(CopyProgress {
                 count,
-                ..Copying::default()
+                ..CopyProgress::default()
             }));
         }
         let shared = self.shared(a, (from, &reads), (to, &writes))?;
@@ -112,25 +112,25 @@ impl Run<'_> {
         a: &Copy,
         (from, reads): (FileId, &Stated),
         (to, writes): (FileId, &Stated),
-    ) -> Result<Option<Copied>, Stop<Status>> {
+    ) -> Result<Option<CopyOutcome>, Stop<Status>> {
         let Some(copying) = &self.c.copying else {
             unreachable!("a COPY that has begun");
         };
         let count = copying.count;
         if copying.piecewise || count == 0 {
-            return Ok((count == 0).then_some(Copied {
+            return Ok((count == 0).then_some(CopyOutcome {
                 count,
                 stable: Stability::FileSync,
             }));
         }
         let source = self.admit(from, reads.reading())?;
-        let (operand, charged) = self.enter(to, writes.access(), Changes)?;
+        let (operand, charged) = self.enter(to, writes.access(), MetadataWrite)?;
         let source = operand.beside(&mut self.c.cx, source)?;
         let source = (&source, a.from_offset);
         match operand.clone_range(&mut self.c.cx, charged, a.to_offset, source, count) {
             Ok(done) => {
                 self.c.wait_for(done.lsn);
-                Ok(Some(Copied {
+                Ok(Some(CopyOutcome {
                     count,
                     stable: Stability::FileSync,
                 }))
@@ -152,7 +152,7 @@ impl Run<'_> {
         a: &Copy,
         (from, reads): (FileId, &Stated),
         (to, writes): (FileId, &Stated),
-    ) -> Result<Copied, Stop<Status>> {
+    ) -> Result<CopyOutcome, Stop<Status>> {
         let mut copying = self.c.copying.take().unwrap_or_default();
         let outcome = self.pieces(&mut copying, MOST, a, (from, reads), (to, writes));
         let count = copying.done;
@@ -162,7 +162,7 @@ impl Run<'_> {
             Err(Stop::Failed(_)) if count > 0 => {}
             outcome => outcome?,
         }
-        Ok(Copied {
+        Ok(CopyOutcome {
             count,
             stable: Stability::Unstable,
         })
@@ -171,7 +171,7 @@ impl Run<'_> {
     /// Copies the next piece, if the client still has both files open.
     pub(in crate::v4) fn copy_piece(
         &mut self,
-        c: &mut Copying,
+        c: &mut CopyProgress,
         a: &Copy,
         from: FileId,
         to: FileId,
@@ -185,7 +185,7 @@ impl Run<'_> {
     /// Copies until everything is done or `most` bytes are moved.
     fn pieces(
         &mut self,
-        c: &mut Copying,
+        c: &mut CopyProgress,
         most: u64,
         a: &Copy,
         (from, reads): (FileId, &Stated),
@@ -196,7 +196,7 @@ impl Run<'_> {
             let target = a.to_offset.checked_add(c.done).ok_or(Status::FBig)?;
             match std::mem::take(&mut c.next) {
                 Next::Unknown => {
-                    let (operand, charged) = self.enter(from, reads.reading(), Looks)?;
+                    let (operand, charged) = self.enter(from, reads.reading(), MetadataRead)?;
                     let end = match operand.seek(&mut self.c.cx, charged, at, Seek::Data) {
                         Ok(Sought::At(data) | Sought::NotBefore(data)) => data,
                         Ok(Sought::End(size)) => size,
@@ -219,7 +219,7 @@ impl Run<'_> {
                     } else {
                         len
                     } as usize;
-                    let (operand, charged) = self.enter(from, reads.reading(), Reads(len))?;
+                    let (operand, charged) = self.enter(from, reads.reading(), DataRead(len))?;
                     match operand.read(&mut self.c.cx, charged, at) {
                         // The source was truncated meanwhile.
                         Ok(read) if read.len == 0 => return Ok(()),
@@ -265,7 +265,7 @@ impl Run<'_> {
         hole: (u64, u64),
         (to, writes): (FileId, &Stated),
     ) -> Result<(), Stop<Status>> {
-        let (operand, charged) = self.enter(to, writes.access(), Changes)?;
+        let (operand, charged) = self.enter(to, writes.access(), MetadataWrite)?;
         match operand.punch(&mut self.c.cx, charged, hole, AtEnd::Grow) {
             Ok(done) => self.c.wait_for(done.lsn),
             Err(why) => return Err(self.io_failed(why, &operand, Some(writes))),
@@ -280,7 +280,7 @@ impl Run<'_> {
         (to, writes): (FileId, &Stated),
     ) -> Result<(), Stop<Status>> {
         let data = read.part(part);
-        let (operand, charged) = self.enter(to, writes.access(), Writes(data.len()))?;
+        let (operand, charged) = self.enter(to, writes.access(), DataWrite(data.len()))?;
         // Unstable, so that it is written entirely or not at all.
         match operand.write(&mut self.c.cx, charged, at, &data, Stability::Unstable) {
             Ok(done) => self.c.wait_for(done.lsn),

@@ -19,17 +19,17 @@ use crate::v4::args::{Claim, Open as OpenArgs};
 use crate::v4::backchannel::flag;
 use crate::v4::callback::Callback;
 use crate::v4::client::Client;
-use crate::v4::cursor::{Access, Fh, Made, Operand, OperationResult, Run};
+use crate::v4::cursor::{Access, Fh, OpenProgress, Operand, OperationResult, Run};
 use crate::v4::server::Nfs4;
 use crate::v4::state::{DELEGATION_BYTES, Delegation, State, WRITE, delegation_kinds};
 use crate::v4::status::Status;
 use crate::v4::types::StateId;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_vfs::claims::{Caching, Kind, Owner};
+use weir_vfs::claims::{CacheRights, Kind, Owner};
 use weir_vfs::grace::Kinds;
 use weir_vfs::volume::FileKind;
-use weir_vfs::{Changes, FileId, Namespace, Stop};
+use weir_vfs::{FileId, MetadataWrite, Namespace, Stop};
 
 /// Bits of `share_access` for the wanted delegation (`OPEN4_SHARE_ACCESS_WANT_DELEG_MASK`).
 pub(in crate::v4) const WANTED: u32 = 0xff00;
@@ -180,7 +180,7 @@ impl Run<'_> {
         &mut self,
         client: &Client,
         operand: &Operand<'_, '_>,
-        found: &Made,
+        found: &OpenProgress,
         a: &OpenArgs<'_>,
     ) -> Given {
         let new = |write| Wish::new(write, a.access, self.c.minor);
@@ -229,8 +229,8 @@ impl Run<'_> {
             return Given::Not(RESOURCE);
         };
         let wanted = match wish.write {
-            true => Caching::ALL,
-            false => Caching::READ_HANDLE,
+            true => CacheRights::ALL,
+            false => CacheRights::READ_HANDLE,
         };
         let kinds = delegation_kinds(wish.write);
         let (grace, now) = (&self.s.vfs.grace, self.s.monotonic());
@@ -257,9 +257,9 @@ impl Run<'_> {
         }
         let claims = &self.s.vfs.claims;
         let given = claims.grant(file, &client.own, Kind::Delegation, wanted);
-        let write = given.has(Caching::WRITE);
+        let write = given.has(CacheRights::WRITE);
         if given.is_none() || (wish.write && !write && !wish.or_less) {
-            let none = claims.acknowledge(file, &client.own, Caching::NONE);
+            let none = claims.acknowledge(file, &client.own, CacheRights::NONE);
             assert!(none, "a holder that keeps nothing keeps too much");
             drop(states);
             release(client);
@@ -305,7 +305,7 @@ impl Run<'_> {
             true => Access::Reclaim(&client.own),
             false => client.outside(),
         };
-        let (operand, _) = self.enter(file, access, Changes)?;
+        let (operand, _) = self.enter(file, access, MetadataWrite)?;
         match operand.getattr(&mut self.c.cx)?.kind {
             FileKind::Regular => {}
             FileKind::Directory => return Ok(self.put_wanted(&Given::Not(IS_DIR))),
@@ -376,7 +376,7 @@ impl Nfs4 {
         if !states.end_delegation(delegation) {
             return;
         }
-        let (file, none) = (delegation.file, Caching::NONE);
+        let (file, none) = (delegation.file, CacheRights::NONE);
         let kept = self.vfs.claims.acknowledge(file, &client.own, none);
         assert!(kept, "a holder that keeps nothing keeps too much");
         drop(states);

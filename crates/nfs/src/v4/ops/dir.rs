@@ -13,7 +13,7 @@ use crate::v4::status::Status;
 use crate::v4::types::Bitmap;
 use weir_base::limits::net::MAX_LISTING;
 use weir_vfs::volume::{Attr, DirEntry, ReadDirLimit};
-use weir_vfs::{Error, FileId, FileRef, Looks, Namespace, OpContext, Stop, Suspend};
+use weir_vfs::{Error, FileId, FileRef, MetadataRead, Namespace, OpContext, Stop, Suspend};
 
 /// Verifier, end of the list, eof.
 const FIXED: usize = 8 + 4 + 4;
@@ -107,7 +107,7 @@ impl Run<'_> {
         a: &ReadDir,
         listing: &mut Listing<'_>,
     ) -> Result<(bool, [u8; 8]), Stop<Status>> {
-        let (operand, charged) = self.enter(dir, Access::Mode(None), Looks)?;
+        let (operand, charged) = self.enter(dir, Access::Mode(None), MetadataRead)?;
         let limit = ReadDirLimit {
             entries: listing.room / (ENTRY + 8) + 1,
             // The limit counts names and 24 bytes for each entry, while attributes take most of the
@@ -131,7 +131,7 @@ impl Run<'_> {
             }
             listing.entry(e.cookie, e.name, |out| match (&e.attr, file) {
                 (Some(attr), Some(file)) => {
-                    let handle = match a.mask.has(attrs::FILEHANDLE) {
+                    let handle = match a.mask.contains(attrs::FILEHANDLE) {
                         true => s.vfs.handle(dir.volume, file),
                         false => [0; weir_vfs::HANDLE_BYTES],
                     };
@@ -194,7 +194,7 @@ impl Run<'_> {
                 // §11.4.2.
                 let error = match (
                     attrs::wants_locations(&a.mask),
-                    a.mask.has(attrs::RDATTR_ERROR),
+                    a.mask.contains(attrs::RDATTR_ERROR),
                 ) {
                     (true, _) => Status::Ok,
                     (false, true) => Status::Moved,

@@ -125,7 +125,7 @@ impl Run<'_> {
         }
         let (s, claims) = (self.s, &self.s.vfs.claims);
         let kept = s.asks_again(file, &want);
-        let alone = || s.blocked.has(file, &want) || !claims.has_in(file, &want.owner);
+        let alone = || s.blocked.contains(file, &want) || !claims.has_in(file, &want.owner);
         let waits = r.kind > WRITE_LT && !reclaim && self.is_callable() && alone();
         let waits = waits && s.blocked.enter(file, &want, &open, &client, s.monotonic());
         let mut verdict = claims.lock(file, &want, &DELEGATIONS, waits);

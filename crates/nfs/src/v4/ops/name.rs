@@ -6,8 +6,8 @@ use crate::v4::pseudo;
 use crate::v4::status::Status;
 use crate::v4::types::{StateId, put_change};
 use weir_base::limits::MAX_NAME;
-use weir_vfs::volume::{Attr, Change, Created, Done, FileKind, SetAttr};
-use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Looks, OpContext, Stop};
+use weir_vfs::volume::{Attr, Change, CreateOut, Done, FileKind, SetAttr};
+use weir_vfs::{ChargeProof, Error, FileId, FileRef, MetadataRead, MetadataWrite, OpContext, Stop};
 
 /// Checks that an entry can have this name (§14.5). The directory checks the length.
 pub(in crate::v4) fn check_name(name: &[u8]) -> Result<(), Status> {
@@ -25,7 +25,7 @@ pub(in crate::v4) fn check_name(name: &[u8]) -> Result<(), Status> {
 fn found(
     dir: &Operand<'_, '_>,
     cx: &mut OpContext,
-    charged: Charged<Looks>,
+    charged: ChargeProof<MetadataRead>,
     name: &[u8],
 ) -> Result<(Attr, FileRef), Stop<Status>> {
     match dir.lookup(cx, charged, name) {
@@ -80,7 +80,7 @@ impl Run<'_> {
                 self.c.state = StateId::ANONYMOUS;
             }
             Fh::File(dir) => {
-                let (operand, charged) = self.enter(dir, Access::Mode(None), Looks)?;
+                let (operand, charged) = self.enter(dir, Access::Mode(None), MetadataRead)?;
                 let (attr, file) = found(&operand, &mut self.c.cx, charged, name)?;
                 let file = FileId {
                     volume: dir.volume,
@@ -117,7 +117,7 @@ impl Run<'_> {
                 self.c.state = StateId::ANONYMOUS;
             }
             Fh::File(file) => {
-                let (operand, charged) = self.enter(file, Access::Mode(None), Looks)?;
+                let (operand, charged) = self.enter(file, Access::Mode(None), MetadataRead)?;
                 if operand.is_live_root() {
                     let pseudo = self.pseudo();
                     let covered = self.covered(file.volume);
@@ -163,18 +163,18 @@ impl Run<'_> {
             return Err(Status::Inval.into());
         }
         let list = self.new_list(&new, a)?;
-        let mut attrs: SetAttr = new.over((0, 0));
+        let mut attrs: SetAttr = new.combine_with((0, 0));
         if matches!(make, Make::Link(_)) {
             // Linux sends the umask with every CREATE; it does not apply to a link, whose mode is
             // 0777 on every local file system.
             attrs.mode = None;
         }
         let client = self.client();
-        let (operand, charged) = self.enter(dir, client.outside(), Changes)?;
+        let (operand, charged) = self.enter(dir, client.outside(), MetadataWrite)?;
         let operand = operand.with_list(list);
         let cx = &mut self.c.cx;
         let mknod = |cx, charged, kind, rdev| operand.mknod(cx, charged, name, kind, rdev, &attrs);
-        let done: Done<Created> = match *make {
+        let done: Done<CreateOut> = match *make {
             Make::Directory => operand.mkdir(cx, charged, name, &attrs)?,
             Make::Link(target) => operand.symlink(cx, charged, name, target, &attrs)?,
             Make::Block(major, minor) => mknod(cx, charged, FileKind::Block, (major, minor))?,
@@ -205,7 +205,7 @@ impl Run<'_> {
             return Err(Status::RoFs.into());
         };
         let client = self.client();
-        let (operand, charged) = self.enter(dir, client.outside(), Changes)?;
+        let (operand, charged) = self.enter(dir, client.outside(), MetadataWrite)?;
         let done = operand.remove_any(&mut self.c.cx, charged, name)?;
         self.c.wait_for(done.lsn);
         self.put_dir_change(&done.value.dir);
@@ -231,7 +231,7 @@ impl Run<'_> {
         let client = self.client();
         let access = client.outside();
         let admitted = self.admit(target, access)?;
-        let (operand, charged) = self.enter(source, access, Changes)?;
+        let (operand, charged) = self.enter(source, access, MetadataWrite)?;
         let target = operand.beside(&mut self.c.cx, admitted)?;
         let done = operand.rename(&mut self.c.cx, charged, from, &target, to)?;
         self.c.wait_for(done.lsn);
@@ -247,7 +247,7 @@ impl Run<'_> {
         let client = self.client();
         let access = client.outside();
         let admitted = self.admit(dir, access)?;
-        let (operand, charged) = self.enter(file, access, Changes)?;
+        let (operand, charged) = self.enter(file, access, MetadataWrite)?;
         let dir = operand.beside(&mut self.c.cx, admitted)?;
         let done = operand.link(&mut self.c.cx, charged, &dir, name)?;
         self.c.wait_for(done.lsn);

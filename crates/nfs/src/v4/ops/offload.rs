@@ -5,7 +5,7 @@ use crate::rpc::xdr::Put;
 use crate::v4::args::{Copy, Head};
 use crate::v4::callback::Callback;
 use crate::v4::client::Client;
-use crate::v4::copying::Copying;
+use crate::v4::copying::CopyProgress;
 use crate::v4::cursor::{Cursor, OperationResult, Run};
 use crate::v4::offload::{MOST_OF_ALL, MOST_OF_CLIENT, Offload};
 use crate::v4::remembered::ConnInfo;
@@ -18,18 +18,18 @@ use std::task::Poll;
 use weir_vfs::{FileId, Stop, Suspend};
 
 /// A slot among the copies under way.
-struct Place(Arc<Nfs4>);
+struct CopySlot(Arc<Nfs4>);
 
-impl Place {
-    fn take(s: &Arc<Nfs4>) -> Option<Place> {
+impl CopySlot {
+    fn take(s: &Arc<Nfs4>) -> Option<CopySlot> {
         let more = |n: usize| (n < MOST_OF_ALL).then_some(n + 1);
         let order = Ordering::Relaxed;
         let taken = s.offloads.under_way.fetch_update(order, order, more);
-        taken.is_ok().then(|| Place(Arc::clone(s)))
+        taken.is_ok().then(|| CopySlot(Arc::clone(s)))
     }
 }
 
-impl Drop for Place {
+impl Drop for CopySlot {
     fn drop(&mut self) {
         self.0.offloads.under_way.fetch_sub(1, Ordering::Relaxed);
     }
@@ -37,14 +37,14 @@ impl Drop for Place {
 
 /// Arguments and progress of a copy in the background.
 struct Job {
-    place: Place,
+    place: CopySlot,
     client: Arc<Client>,
     offload: Arc<Offload>,
     conn: ConnInfo,
     credential: Credential,
     args: Copy,
     from: FileId,
-    copying: Copying,
+    copying: CopyProgress,
 }
 
 /// Result of a turn of a copy.
@@ -103,7 +103,7 @@ impl Job {
                     turned => break turned,
                 }
             };
-            cursor.cx.settle(&s.vfs.throttle);
+            cursor.cx.settle_charge(&s.vfs.throttle);
             match turned {
                 Ok(Turn::End) => break Status::Ok,
                 Ok(_) => pass().await,
@@ -138,7 +138,7 @@ impl Nfs4 {
             minor: 2,
             count: 0,
         };
-        let mut cursor = Cursor::new(0, &head, 0, self.now().into(), conn.id);
+        let mut cursor = Cursor::new(0, &head, 0, self.current_time().into(), conn.id);
         cursor.on_behalf = Some(Arc::clone(client));
         cursor
     }
@@ -162,7 +162,7 @@ impl Run<'_> {
         if !self.is_callable() {
             return None;
         }
-        let place = Place::take(&self.s.me.upgrade()?)?;
+        let place = CopySlot::take(&self.s.me.upgrade()?)?;
         let client = self.client();
         let offload = {
             let mut offloads = client.offloads.lock();
@@ -202,7 +202,7 @@ impl Run<'_> {
                 ..*a
             },
             from,
-            copying: Copying::in_pieces(count),
+            copying: CopyProgress::in_pieces(count),
         };
         run(Box::pin(job.run()));
         Some(offload)

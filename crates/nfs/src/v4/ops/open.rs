@@ -11,10 +11,10 @@
 use super::deleg::Given;
 use super::name::check_name;
 use crate::rpc::xdr::Put;
-use crate::v4::args::{Attrs, Claim, How, Open as OpenArgs};
+use crate::v4::args::{Attrs, Claim, Open as OpenArgs, OpenFlag};
 use crate::v4::attrs::{New, SIZE};
 use crate::v4::client::Client;
-use crate::v4::cursor::{Access, Fh, Made, Operand, OperationResult, Run};
+use crate::v4::cursor::{Access, Fh, OpenProgress, Operand, OperationResult, Run};
 use crate::v4::state::{
     DELEGATIONS, LOCK_BYTES, OPEN_BYTES, Open, READ, State, WRITE, modes, open_kinds,
 };
@@ -22,10 +22,10 @@ use crate::v4::status::Status;
 use crate::v4::types::{Bitmap, StateId, put_change};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_vfs::claims::{OpenRequest, Opened, Owner, Range, Who};
-use weir_vfs::grace::{FileKey, Kinds, Refused};
+use weir_vfs::claims::{OpenOutcome, OpenRequest, Owner, OwnerId, Range};
+use weir_vfs::grace::{FileKey, GraceRefusal, Kinds};
 use weir_vfs::volume::{Change, CreateHow, FileKind, Pin, SetAttr};
-use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Stop, Suspend};
+use weir_vfs::{ChargeProof, Error, FileId, FileRef, MetadataWrite, Stop, Suspend};
 
 /// Bits of `share_access` with wishes for delegations.
 pub(in crate::v4) const WISHES: u32 = 0x003f_ff00;
@@ -51,11 +51,11 @@ pub(in crate::v4) struct Claiming {
 }
 
 /// Returns the status for a claim at the wrong time.
-fn refused(why: Refused) -> Status {
+fn refused(why: GraceRefusal) -> Status {
     match why {
-        Refused::Grace => Status::Grace,
-        Refused::NoGrace => Status::NoGrace,
-        Refused::NotExpected => Status::ReclaimBad,
+        GraceRefusal::Grace => Status::Grace,
+        GraceRefusal::NoGrace => Status::NoGrace,
+        GraceRefusal::NotExpected => Status::ReclaimBad,
     }
 }
 
@@ -71,7 +71,7 @@ impl<'a> Run<'a> {
         let key = self.s.owners.hash128(&[word, bytes]).max(1);
         Owner {
             client: self.client_ref().claims.clone(),
-            who: Who::key(key),
+            who: OwnerId::key(key),
             shown,
         }
     }
@@ -160,17 +160,19 @@ impl<'a> Run<'a> {
         };
         match name {
             Some(name) => check_name(name)?,
-            None if !matches!(a.how, How::NoCreate) => return Err(Status::Inval.into()),
+            None if !matches!(a.how, OpenFlag::NoCreate) => return Err(Status::Inval.into()),
             None => {}
         }
-        if matches!(a.claim, Claim::DelegateCur(..)) && !matches!(a.how, How::NoCreate) {
+        if matches!(a.claim, Claim::DelegateCur(..)) && !matches!(a.how, OpenFlag::NoCreate) {
             return Err(Status::Inval.into());
         }
         let Fh::File(base) = here else {
             // The pseudo file system has only directories.
             return match (name, a.how) {
                 (None, _) => Err(Status::IsDir.into()),
-                (Some(name), How::NoCreate) => self.lookup(name).and(Err(Status::IsDir.into())),
+                (Some(name), OpenFlag::NoCreate) => {
+                    self.lookup(name).and(Err(Status::IsDir.into()))
+                }
                 _ => Err(Status::RoFs.into()),
             };
         };
@@ -201,11 +203,11 @@ impl<'a> Run<'a> {
             true => Access::Reclaim(&owner),
             false => Access::Mode(Some(&owner)),
         };
-        let (operand, charged) = self.enter(base, access, Changes)?;
+        let (operand, charged) = self.enter(base, access, MetadataWrite)?;
         let (found, charged) = match (self.c.made, name) {
             (Some(made), _) => (made, Some(charged)),
             (None, Some(name)) => self.find(&operand, charged, name, &a.how)?,
-            (None, None) => (Made::found(base), Some(charged)),
+            (None, None) => (OpenProgress::found(base), Some(charged)),
         };
         if let Claim::DelegateCur(id, _) | Claim::DelegCurFh(id) = &a.claim {
             self.delegated(id, found.file)?;
@@ -213,7 +215,7 @@ impl<'a> Run<'a> {
         if name.is_some() && !found.made && found.opened.is_none() {
             self.admit_claim(&client, &claiming(found.file, found.cut))?;
         }
-        let operand = operand.at(FileRef {
+        let operand = operand.with_file(FileRef {
             ino: found.file.ino,
             namespace: found.file.namespace,
         });
@@ -230,7 +232,7 @@ impl<'a> Run<'a> {
         if found.cut
             && let Some(charged) = charged
         {
-            self.c.made = Some(Made {
+            self.c.made = Some(OpenProgress {
                 opened: Some(state),
                 ..found
             });
@@ -253,7 +255,7 @@ impl<'a> Run<'a> {
         &mut self,
         client: &Client,
         operand: &Operand<'_, '_>,
-        charged: Charged<Changes>,
+        charged: ChargeProof<MetadataWrite>,
         (file, owner): (FileId, &Owner),
     ) -> Result<(), Stop<Status>> {
         let set = SetAttr {
@@ -279,10 +281,10 @@ impl<'a> Run<'a> {
     fn find(
         &mut self,
         dir: &Operand<'a, '_>,
-        charged: Charged<Changes>,
+        charged: ChargeProof<MetadataWrite>,
         name: &[u8],
-        how: &How<'_>,
-    ) -> Result<(Made, Option<Charged<Changes>>), Stop<Status>> {
+        how: &OpenFlag<'_>,
+    ) -> Result<(OpenProgress, Option<ChargeProof<MetadataWrite>>), Stop<Status>> {
         let volume = dir.file_id().volume;
         let place = |file: FileRef| FileId {
             volume,
@@ -296,11 +298,11 @@ impl<'a> Run<'a> {
         };
         let none = || (New::default(), None);
         let (create, (new, list)) = match how {
-            How::NoCreate => (None, none()),
-            How::Unchecked(attrs) => (Some(CreateHow::Unchecked), new(attrs)?),
-            How::Guarded(attrs) => (Some(CreateHow::Guarded), new(attrs)?),
-            How::Exclusive(verifier) => (Some(CreateHow::Exclusive(*verifier)), none()),
-            How::ExclusiveWith(verifier, attrs) => {
+            OpenFlag::NoCreate => (None, none()),
+            OpenFlag::Unchecked(attrs) => (Some(CreateHow::Unchecked), new(attrs)?),
+            OpenFlag::Guarded(attrs) => (Some(CreateHow::Guarded), new(attrs)?),
+            OpenFlag::Exclusive(verifier) => (Some(CreateHow::Exclusive(*verifier)), none()),
+            OpenFlag::ExclusiveWith(verifier, attrs) => {
                 (Some(CreateHow::Exclusive(*verifier)), new(attrs)?)
             }
         };
@@ -314,11 +316,11 @@ impl<'a> Run<'a> {
                     if cut {
                         set.set(SIZE);
                     }
-                    let found = Made {
+                    let found = OpenProgress {
                         dir: Some((found.dir.change, found.dir.change)),
                         cut: cut && found.attr.kind == FileKind::Regular,
                         set,
-                        ..Made::found(place(file))
+                        ..OpenProgress::found(place(file))
                     };
                     return Ok((found, Some(charged)));
                 }
@@ -332,8 +334,8 @@ impl<'a> Run<'a> {
             Some(how) => how,
             None => unreachable!("what is not made was found"),
         };
-        let attrs = new.over((0, 0));
-        let place_of = dir.at(dir.file()).with_list(list);
+        let attrs = new.combine_with((0, 0));
+        let place_of = dir.with_file(dir.file()).with_list(list);
         let done = match place_of.create(&mut self.c.cx, charged, name, how, &attrs) {
             Err(Stop::Failed(Error::Exists)) if create == Some(CreateHow::Unchecked) => {
                 return Err(Status::Delay.into());
@@ -350,11 +352,11 @@ impl<'a> Run<'a> {
         };
         self.c.wait_for(done.lsn);
         let Change { before, after } = done.value.dir;
-        let made = Made {
+        let made = OpenProgress {
             dir: Some((before.change, after.change)),
             made: true,
             set: new.mask,
-            ..Made::found(place(dir.near(done.value.ino)))
+            ..OpenProgress::found(place(dir.near(done.value.ino)))
         };
         self.c.made = Some(made);
         self.note_seen(made.file, &done.value.attr);
@@ -366,7 +368,7 @@ impl<'a> Run<'a> {
         &mut self,
         client: &Client,
         operand: &Operand<'_, '_>,
-        found: &Made,
+        found: &OpenProgress,
         owner: &Owner,
         (access, deny): (u32, u32),
     ) -> Result<StateId, Stop<Status>> {
@@ -406,10 +408,12 @@ impl<'a> Run<'a> {
             overwrite: found.cut,
         };
         match self.s.vfs.claims.open(file, &request) {
-            Opened::Granted => {}
-            Opened::Denied | Opened::DeletePending => return Err(Status::ShareDenied.into()),
-            Opened::Breaking(ticket) => return Err(Suspend::Recall(ticket).into()),
-            Opened::Full => return Err(Status::Delay.into()),
+            OpenOutcome::Granted => {}
+            OpenOutcome::Denied | OpenOutcome::DeletePending => {
+                return Err(Status::ShareDenied.into());
+            }
+            OpenOutcome::Breaking(ticket) => return Err(Suspend::Recall(ticket).into()),
+            OpenOutcome::Full => return Err(Status::Delay.into()),
         }
         if let Some(open) = known {
             return Ok(states.change_open(&open, all, Some((access, deny)))?);
@@ -426,7 +430,7 @@ impl<'a> Run<'a> {
     fn put_opened(
         &mut self,
         a: &OpenArgs<'_>,
-        found: &Made,
+        found: &OpenProgress,
         state: Option<StateId>,
         given: &Given,
     ) {
@@ -484,7 +488,7 @@ impl<'a> Run<'a> {
             overwrite: false,
         };
         match self.s.vfs.claims.open(open.file, &request) {
-            Opened::Granted => {}
+            OpenOutcome::Granted => {}
             _ => return Err(Status::Delay.into()),
         }
         let state = states.change_open(&open, (access, deny), None)?;

@@ -3,7 +3,7 @@
 use crate::idmap::Names;
 use crate::rpc::reply::Payload;
 use crate::rpc::xdr::Put;
-use crate::v4::args::{Attrs, Bytes, Cloning, Write};
+use crate::v4::args::{Attrs, Bytes, CloneArgs, Write};
 use crate::v4::attrs::{self, Absent, New, Object};
 use crate::v4::client::Client;
 use crate::v4::cursor::{ACCESS, Access, Fh, GETATTR, Operand, OperationResult, Run};
@@ -19,8 +19,8 @@ use weir_vfs::acl::Acl;
 use weir_vfs::claims::{Actor, Owner};
 use weir_vfs::volume::{AtEnd, Attr, FileKind, Seek, Sought, Stability, StatFs};
 use weir_vfs::{
-    BadHandle, Changes, Error, Exempt, FileId, Flavour, HANDLE_BYTES, Looks, Permitted, Reads,
-    Stop, Suspend, Writes,
+    AccessRights, BadHandle, DataRead, DataWrite, Error, Exempt, FileId, Flavour, HANDLE_BYTES,
+    MetadataRead, MetadataWrite, Stop, Suspend,
 };
 
 /// ACCESS4 bits (§18.1, RFC 8276 §8.5).
@@ -113,7 +113,7 @@ fn opened_as(owner: &Owner, access: u32) -> Access<'_> {
 }
 
 /// Returns the ACCESS bits that apply to the object, and those that are granted.
-fn granted(attr: &Attr, may: Permitted, minor: u32) -> (u32, u32) {
+fn granted(attr: &Attr, may: AccessRights, minor: u32) -> (u32, u32) {
     let bit = |on: bool, bits: u32| if on { bits } else { 0 };
     let xattrs = match minor {
         1 => (0, 0),
@@ -188,7 +188,7 @@ impl<'a> Run<'a> {
     /// Returns the attributes of the current object, and its operand unless it is in the pseudo
     /// file system.
     #[inline]
-    fn attributes(&mut self) -> Result<(Attr, Looked<'a>), Stop<Status>> {
+    fn attributes(&mut self) -> Result<(Attr, AttrOperand<'a>), Stop<Status>> {
         match self.here()? {
             Fh::Pseudo(number) => Ok((self.pseudo().attr(number), None)),
             Fh::File(file) => {
@@ -244,7 +244,7 @@ impl<'a> Run<'a> {
             attr = self.held(o, attr)?;
         }
         // The handle needs a hash, and few clients ask for it.
-        let handle = match mask.has(attrs::FILEHANDLE) {
+        let handle = match mask.contains(attrs::FILEHANDLE) {
             true => self.handle(self.c.current),
             false => [0; HANDLE_BYTES],
         };
@@ -265,7 +265,7 @@ impl<'a> Run<'a> {
         let acl = match (&operand, attrs::wants_list(mask)) {
             (_, false) => None,
             (Some(o), true) => Some(o.acl(&mut self.c.cx)?),
-            (None, true) => Some(Acl::of(attr.mode, true)),
+            (None, true) => Some(Acl::from_mode(attr.mode, true)),
         };
         let names = self.names_sent();
         let object = Object {
@@ -289,12 +289,12 @@ impl<'a> Run<'a> {
         let map = self.s.idmap.get()?;
         let flavours = [Flavour::Krb5, Flavour::Krb5Integrity, Flavour::Krb5Privacy];
         let by_name = flavours.contains(&self.credential.flavour());
-        by_name.then(|| Names::of(Some(map)))
+        by_name.then(|| Names::new(Some(map)))
     }
 
     /// Decodes attributes to set, of an existing file or of a new one (`made`).
     pub(in crate::v4) fn new_attrs(&self, a: &Attrs<'_>, made: bool) -> Result<New, Stop<Status>> {
-        let names = Names::of(self.s.idmap.get());
+        let names = Names::new(self.s.idmap.get());
         let new = match made {
             true => New::decode_for_creation(self.c.minor, a, &names),
             false => New::decode(self.c.minor, a, &names),
@@ -308,7 +308,7 @@ impl<'a> Run<'a> {
         new: &New,
         a: &Attrs<'_>,
     ) -> Result<Option<Acl>, Stop<Status>> {
-        let names = Names::of(self.s.idmap.get());
+        let names = Names::new(self.s.idmap.get());
         let list = new.list(a, &names);
         list.map_err(|status| lacking(&names, status))
     }
@@ -378,12 +378,12 @@ impl<'a> Run<'a> {
             self.here()?;
             return Err(Status::AttrNotSupp.into());
         }
-        if attrs::write_only(&mask) || mask.has(attrs::RDATTR_ERROR) {
+        if attrs::write_only(&mask) || mask.contains(attrs::RDATTR_ERROR) {
             return Err(Status::Inval.into());
         }
         let mut values = Vec::with_capacity(a.values.len());
         match self.absent(&mask)? {
-            Some(_) if !Absent::has(&mask) => return Err(Status::Moved.into()),
+            Some(_) if !Absent::has_all(&mask) => return Err(Status::Moved.into()),
             Some((number, referral)) => {
                 let error = Status::Ok;
                 Absent {
@@ -416,7 +416,7 @@ impl<'a> Run<'a> {
         let (attr, operand) = self.attributes()?;
         let may = match &operand {
             Some(operand) => operand.permitted(&attr),
-            None => Permitted {
+            None => AccessRights {
                 read: true,
                 write: false,
                 execute: true,
@@ -431,7 +431,7 @@ impl<'a> Run<'a> {
     /// READLINK (§18.24): returns the target of a symbolic link.
     pub(in crate::v4) fn readlink(&mut self) -> OperationResult {
         let file = self.file(Status::WrongType)?;
-        let (link, charged) = self.enter(file, Access::Mode(None), Looks)?;
+        let (link, charged) = self.enter(file, Access::Mode(None), MetadataRead)?;
         match link.readlink(&mut self.c.cx, charged) {
             Ok((target, _)) => {
                 self.c.out.put_opaque(&target);
@@ -565,7 +565,7 @@ impl<'a> Run<'a> {
         };
         let file = self.file(Status::WrongType)?;
         let stated = self.stated(id, file)?;
-        let (operand, charged) = self.enter(file, stated.reading(), Looks)?;
+        let (operand, charged) = self.enter(file, stated.reading(), MetadataRead)?;
         let sought = match operand.seek(&mut self.c.cx, charged, offset, what) {
             Ok(sought) => sought,
             Err(why) => return Err(self.io_failed(why, &operand, Some(&stated))),
@@ -589,7 +589,7 @@ impl<'a> Run<'a> {
         if len == 0 && a.count > 0 {
             return Err(self.too_big().into());
         }
-        let (operand, charged) = self.enter(file, stated.reading(), Reads(len))?;
+        let (operand, charged) = self.enter(file, stated.reading(), DataRead(len))?;
         let out = match operand.read(&mut self.c.cx, charged, a.offset) {
             Ok(out) => out,
             Err(why) => return Err(self.io_failed(why, &operand, Some(&stated))),
@@ -604,7 +604,7 @@ impl<'a> Run<'a> {
         let file = self.file(Status::IsDir)?;
         let stated = self.stated_for_data(&a.state, file)?;
         let data = a.data.get(..MAX_IO).unwrap_or(a.data);
-        let (operand, charged) = self.enter(file, stated.access(), Writes(data.len()))?;
+        let (operand, charged) = self.enter(file, stated.access(), DataWrite(data.len()))?;
         match operand.write(&mut self.c.cx, charged, a.offset, data, a.stable) {
             Ok(done) => {
                 self.c.wait_for(done.lsn);
@@ -668,7 +668,7 @@ impl<'a> Run<'a> {
                 // operation.
                 self.c.cx.set_call(None);
             }
-            let (operand, charged) = self.enter(file, stated.access(), Changes)?;
+            let (operand, charged) = self.enter(file, stated.access(), MetadataWrite)?;
             let done = operand.set_acl(&mut self.c.cx, charged, &acl)?;
             self.c.wait_for(done.lsn);
             if !new.sets_more() && times.is_none() {
@@ -686,7 +686,7 @@ impl<'a> Run<'a> {
                 self.leave_key();
             }
             // Set after the changes that set the times to now.
-            let (operand, charged) = self.enter(file, stated.access(), Changes)?;
+            let (operand, charged) = self.enter(file, stated.access(), MetadataWrite)?;
             let cx = &mut self.c.cx;
             let lsn = operand.set_held_times(cx, charged, accessed, modified)?;
             self.c.wait_for(lsn);
@@ -699,7 +699,7 @@ impl<'a> Run<'a> {
 
     /// Sets everything but a list and the times of a delegation.
     fn set_more(&mut self, file: FileId, new: &New, stated: &Stated) -> Result<(), Stop<Status>> {
-        let (operand, charged) = self.enter(file, stated.access(), Changes)?;
+        let (operand, charged) = self.enter(file, stated.access(), MetadataWrite)?;
         let old = match new.needs_old() {
             true => {
                 let attr = operand.getattr(&mut self.c.cx)?;
@@ -707,7 +707,7 @@ impl<'a> Run<'a> {
             }
             false => (0, 0),
         };
-        let mut set = new.over(old);
+        let mut set = new.combine_with(old);
         set.mode = set.mode.map(|mode| mode & !set.umask);
         match operand.setattr(&mut self.c.cx, charged, &set, None) {
             Ok(done) => {
@@ -736,7 +736,7 @@ impl<'a> Run<'a> {
     /// DEALLOCATE (RFC 7862 §15.4).
     pub(in crate::v4) fn deallocate(&mut self, a: &Bytes) -> OperationResult {
         let (file, stated) = self.writable(a)?;
-        let (operand, charged) = self.enter(file, stated.access(), Changes)?;
+        let (operand, charged) = self.enter(file, stated.access(), MetadataWrite)?;
         let hole = (a.offset, a.count);
         match operand.punch(&mut self.c.cx, charged, hole, AtEnd::Keep) {
             Ok(done) => {
@@ -751,7 +751,7 @@ impl<'a> Run<'a> {
     /// now. No blocks are reserved, since a later write takes new ones in any case.
     pub(in crate::v4) fn allocate(&mut self, a: &Bytes) -> OperationResult {
         let (file, stated) = self.writable(a)?;
-        let (operand, charged) = self.enter(file, stated.access(), Changes)?;
+        let (operand, charged) = self.enter(file, stated.access(), MetadataWrite)?;
         let attr = operand.getattr(&mut self.c.cx)?;
         if attr.kind != FileKind::Regular {
             return Err(wrong_kind(attr.kind).into());
@@ -779,7 +779,7 @@ impl<'a> Run<'a> {
     }
 
     /// CLONE (RFC 7862 §15.13): makes the destination share the source's blocks.
-    pub(in crate::v4) fn clone_range(&mut self, a: &Cloning) -> OperationResult {
+    pub(in crate::v4) fn clone_range(&mut self, a: &CloneArgs) -> OperationResult {
         let to = self.file(Status::WrongType)?;
         let from = match self.c.saved {
             Fh::File(file) => file,
@@ -789,7 +789,7 @@ impl<'a> Run<'a> {
         let (reads, writes) = (self.stated(&a.from, from)?, self.stated(&a.to, to)?);
         writes.may_write()?;
         let source = self.admit(from, reads.reading())?;
-        let (operand, charged) = self.enter(to, writes.access(), Changes)?;
+        let (operand, charged) = self.enter(to, writes.access(), MetadataWrite)?;
         let source = operand.beside(&mut self.c.cx, source)?;
         let source = (&source, a.from_offset);
         let cloned = operand.clone_range(&mut self.c.cx, charged, a.to_offset, source, a.count);
@@ -815,4 +815,4 @@ impl<'a> Run<'a> {
 }
 
 /// The operand of an object whose attributes are read; `None` in the pseudo file system.
-type Looked<'a> = Option<Operand<'a, 'static>>;
+type AttrOperand<'a> = Option<Operand<'a, 'static>>;

@@ -3,11 +3,11 @@
 
 use super::deleg::Given;
 use crate::rpc::xdr::Put;
-use crate::v4::args::{Args, How, Open as OpenArgs};
+use crate::v4::args::{Args, Open as OpenArgs, OpenFlag};
 use crate::v4::cursor::{Fh, Operand, OperationResult, Run};
-use crate::v4::persistent::{FAILED, Repeated, Request, failed_with};
+use crate::v4::persistent::{FAILED, RecoveredResults, Request, failed_with};
 use crate::v4::session::Session;
-use crate::v4::slot::Seen;
+use crate::v4::slot::SlotOutcome;
 use crate::v4::status::Status;
 use crate::v4::types::{Bitmap, SessionId, StateId};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Run<'_> {
         &mut self,
         id: &SessionId,
         request: &Request,
-    ) -> Result<(Arc<Session>, Repeated), Status> {
+    ) -> Result<(Arc<Session>, RecoveredResults), Status> {
         let found = self.s.before_start.find(id, request, self.c.count);
         let found = found.ok_or(Status::BadSession)?;
         // While the mirror's partner is lost, a strict volume does not confirm changes. The client
@@ -47,7 +47,7 @@ impl Run<'_> {
         let address = self.conn.peer.ip().to_canonical();
         let session = self.s.registry.session_that_was(*id, address)?;
         match session.slots.begin(0, 1, request.checksum) {
-            Some(Seen::New) => Ok((session, found)),
+            Some(SlotOutcome::New) => Ok((session, found)),
             _ => unreachable!("the first request of a session"),
         }
     }
@@ -55,7 +55,7 @@ impl Run<'_> {
     /// Returns the recorded result of the current operation, if it was carried out before the
     /// restart.
     pub(in crate::v4) fn done_before(&self) -> Option<(VolumeId, Ino)> {
-        self.c.repeated.as_ref()?.at(self.c.index)
+        self.c.repeated.as_ref()?.find_at(self.c.index)
     }
 
     /// Checks an operation of an old session that was not carried out before the restart.
@@ -143,10 +143,10 @@ impl Run<'_> {
     /// Answers an OPEN that created or truncated a file before the restart.
     fn repeat_open(&mut self, a: &OpenArgs<'_>, file: FileId) -> Result<(), Stop<Status>> {
         let set = match &a.how {
-            How::NoCreate | How::Exclusive(_) => Bitmap::default(),
-            How::Unchecked(attrs) | How::Guarded(attrs) | How::ExclusiveWith(_, attrs) => {
-                self.new_attrs(attrs, true)?.mask
-            }
+            OpenFlag::NoCreate | OpenFlag::Exclusive(_) => Bitmap::default(),
+            OpenFlag::Unchecked(attrs)
+            | OpenFlag::Guarded(attrs)
+            | OpenFlag::ExclusiveWith(_, attrs) => self.new_attrs(attrs, true)?.mask,
         };
         let change = self.change_of(self.c.current)?;
         let Some(hold) = &self.c.hold else {

@@ -12,7 +12,7 @@ use crate::v4::client::Caller;
 use crate::v4::cursor::{Fh, Hold, OperationResult, Run};
 use crate::v4::persistent::Request;
 use crate::v4::session::Session;
-use crate::v4::slot::{Results, Seen};
+use crate::v4::slot::{Results, SlotOutcome};
 use crate::v4::status::Status;
 use crate::v4::types::{SessionId, StateId};
 use std::net::IpAddr;
@@ -80,8 +80,8 @@ impl Run<'_> {
         }
         let begun = || session.slots.begin(a.slot, a.sequence, checksum);
         match self.with_room(|| begun().ok_or(Status::Delay))? {
-            Seen::Refused(status) => return Err(status),
-            Seen::Answered(kept) => {
+            SlotOutcome::Refused(status) => return Err(status),
+            SlotOutcome::Answered(kept) => {
                 session.client.renew(self.s.monotonic());
                 let Results { bytes, lsn, cut } = &kept.results;
                 let mut out = ReplyBuf::start(ACCEPTED_BYTES + bytes.len() + 4);
@@ -89,7 +89,7 @@ impl Run<'_> {
                 out.extend_from_slice(bytes);
                 return Ok(Some((ReplyBuf::compound(out, None, *cut), *lsn)));
             }
-            Seen::New => session.slots.follows(a.highest),
+            SlotOutcome::New => session.slots.follows(a.highest),
         }
         let client = &session.client;
         let now = self.c.arrived().unwrap_or_else(|| self.s.monotonic());

@@ -7,7 +7,7 @@ use crate::v4::status::Status;
 use crate::v4::types::put_change;
 use weir_base::limits::{MAX_NAME, MAX_XATTR};
 use weir_vfs::volume::SetHow;
-use weir_vfs::{Changes, Error, FileId, Looks, Stop};
+use weir_vfs::{Error, FileId, MetadataRead, MetadataWrite, Stop};
 
 /// Decodes `setxattr_option4`: SETXATTR4_EITHER, SETXATTR4_CREATE, SETXATTR4_REPLACE.
 fn how(how: u32) -> Result<SetHow, Status> {
@@ -47,7 +47,7 @@ impl Run<'_> {
     pub(in crate::v4) fn getxattr(&mut self, name: &[u8]) -> OperationResult {
         let file = self.attributed(Status::NoXattr)?;
         check(name)?;
-        let (operand, charged) = self.enter(file, Access::Mode(None), Looks)?;
+        let (operand, charged) = self.enter(file, Access::Mode(None), MetadataRead)?;
         let value = operand.xattr(&mut self.c.cx, charged, name);
         self.c.out.put_opaque(&value.map_err(failed)?);
         Ok(Status::Ok)
@@ -77,7 +77,7 @@ impl Run<'_> {
         let file = self.attributed(Status::RoFs)?;
         check(name)?;
         let client = self.client();
-        let (operand, charged) = self.enter(file, client.outside(), Changes)?;
+        let (operand, charged) = self.enter(file, client.outside(), MetadataWrite)?;
         let done = operand.set_xattr(&mut self.c.cx, charged, name, value, how);
         let done = done.map_err(failed)?;
         self.c.wait_for(done.lsn);
@@ -90,7 +90,7 @@ impl Run<'_> {
     pub(in crate::v4) fn listxattrs(&mut self, cookie: u64, maxcount: u32) -> OperationResult {
         let names = match self.here()? {
             Fh::File(file) => {
-                let (operand, charged) = self.enter(file, Access::Mode(None), Looks)?;
+                let (operand, charged) = self.enter(file, Access::Mode(None), MetadataRead)?;
                 operand.xattrs(&mut self.c.cx, charged)?
             }
             _ => Vec::new(),

@@ -1,11 +1,11 @@
 use super::*;
 use proptest::prelude::*;
 
-fn results(seen: Option<Seen>) -> Result<Option<Vec<u8>>, Status> {
+fn results(seen: Option<SlotOutcome>) -> Result<Option<Vec<u8>>, Status> {
     match seen.expect("memory for the slot") {
-        Seen::New => Ok(None),
-        Seen::Answered(kept) => Ok(Some(kept.results.bytes.to_vec())),
-        Seen::Refused(status) => Err(status),
+        SlotOutcome::New => Ok(None),
+        SlotOutcome::Answered(kept) => Ok(Some(kept.results.bytes.to_vec())),
+        SlotOutcome::Refused(status) => Err(status),
     }
 }
 

@@ -15,8 +15,8 @@ impl Ahead {
 }
 
 impl Clock for Ahead {
-    fn now(&self) -> Time {
-        self.real.now().plus(self.by())
+    fn current_time(&self) -> Time {
+        self.real.current_time().plus(self.by())
     }
 
     fn monotonic(&self) -> Duration {
@@ -33,7 +33,7 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn new(choices: &Choices, clock: &Arc<Ahead>) -> Checked<Host> {
+    pub fn new(choices: &Choices, clock: &Arc<Ahead>) -> CheckResult<Host> {
         let sizes = Sizes {
             background: true,
             ..Sizes::small()
@@ -52,7 +52,7 @@ impl Host {
             capacity_gib: 204_800,
             ..NewPool::default()
         };
-        let place = Place::new("SVM", "local").name("p");
+        let place = LocationName::new("SVM", "local").name("p");
         host.up().submit(Mutation::CreatePool(place, pool));
         Ok(host)
     }
@@ -62,7 +62,7 @@ impl Host {
         data: tempfile::TempDir,
         clock: &Arc<Ahead>,
         listener: Option<TcpListener>,
-    ) -> Checked {
+    ) -> CheckResult {
         let listener = listener.unwrap_or_else(|| {
             loop {
                 // The old one may be about to be closed.
@@ -75,7 +75,9 @@ impl Host {
         self.seed += 1;
         let engine = Arc::new(self.machine.boot()?.engine);
         let clock = Arc::clone(clock) as Arc<dyn Clock>;
-        self.station = Some(Station::at(data, engine, self.seed, clock, listener));
+        self.station = Some(Station::with_listener(
+            data, engine, self.seed, clock, listener,
+        ));
         Ok(())
     }
 
@@ -97,7 +99,7 @@ impl Host {
         service.engine().volume(&row.key)
     }
 
-    pub fn restart(&mut self, choices: &Choices, clock: &Arc<Ahead>) -> Checked {
+    pub fn restart(&mut self, choices: &Choices, clock: &Arc<Ahead>) -> CheckResult {
         self.machine.world.crash();
         let data = self.station.take().unwrap().kill();
         self.machine.reboot(choices);

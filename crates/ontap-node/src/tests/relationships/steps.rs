@@ -3,7 +3,7 @@
 use super::*;
 
 impl Story<'_> {
-    pub fn step(&mut self) -> Checked {
+    pub fn step(&mut self) -> CheckResult {
         let choices = self.choices;
         match choices.weighted(&[14, 7, 3, 6, 36, 3, 2, 2, 2, 2]) {
             0 => self.write(),
@@ -37,14 +37,14 @@ impl Story<'_> {
             .collect()
     }
 
-    pub fn make_volume(&mut self, name: Name) -> Checked {
+    pub fn make_volume(&mut self, name: Name) -> CheckResult {
         if self.there.contains_key(name) {
             return Ok(());
         }
         let choices = self.choices;
         let sibling = VOLUMES
             .iter()
-            .find(|(other, node)| *other != name && *node == at(name))
+            .find(|(other, node)| *other != name && *node == node_index(name))
             .filter(|(other, _)| self.live.contains_key(other) && choices.chance(1, 4));
         if let Some((parent, _)) = sibling {
             let volume = self.volume(parent).unwrap();
@@ -61,7 +61,7 @@ impl Story<'_> {
                 "volume clone create -vserver SVM -flexclone {name} -parent-volume {parent}{named}"
             );
             let fates = vec![(name, Fate::Live(content))];
-            self.act(at(name), &[line.into()], fates)?;
+            self.act(node_index(name), &[line.into()], fates)?;
             return Ok(());
         }
         let kind = match self.live.is_empty() || choices.chance(1, 4) {
@@ -70,22 +70,22 @@ impl Story<'_> {
         };
         let line = format!("volume create -vserver SVM -volume {name} -size 100GB -type {kind}");
         let fates = vec![(name, Fate::Copy), (name, Fate::Live(Files::new()))];
-        let said = self.act(at(name), &[line.into()], fates)?;
+        let said = self.act(node_index(name), &[line.into()], fates)?;
         let made = self.volume(name).map(|v| v.mirror().is_some());
         match said {
-            Said::Yes if made != Some(kind == "DP") => Err(format!("{name} is {made:?}")),
-            Said::No(why) if !why.contains("in use") => Err(format!("{name}: {why}")),
+            RequestOutcome::Yes if made != Some(kind == "DP") => Err(format!("{name} is {made:?}")),
+            RequestOutcome::No(why) if !why.contains("in use") => Err(format!("{name}: {why}")),
             _ => Ok(()),
         }
     }
 
-    fn delete_volume(&mut self, name: Name) -> Checked {
+    fn delete_volume(&mut self, name: Name) -> CheckResult {
         let line = format!("volume delete -vserver SVM -volume {name}");
-        let said = self.act(at(name), &[line.into()], vec![(name, Fate::Gone)])?;
+        let said = self.act(node_index(name), &[line.into()], vec![(name, Fate::Gone)])?;
         let gone = !self.there.contains_key(name);
         match said {
-            Said::Yes if !gone => Err(format!("{name} is still there")),
-            Said::No(why) if gone => Err(format!("{name} is gone although {why}")),
+            RequestOutcome::Yes if !gone => Err(format!("{name} is still there")),
+            RequestOutcome::No(why) if gone => Err(format!("{name} is gone although {why}")),
             _ => Ok(()),
         }
     }
@@ -95,7 +95,7 @@ impl Story<'_> {
         (!all.is_empty()).then(|| *self.choices.pick(&all))
     }
 
-    fn write(&mut self) -> Checked {
+    fn write(&mut self) -> CheckResult {
         let Some(name) = self.some_live() else {
             return Ok(());
         };
@@ -117,12 +117,12 @@ impl Story<'_> {
             .collect();
         let data: Vec<u8> = blocks.iter().flat_map(|b| [*b; BLOCK]).collect();
         files.insert(file.clone(), blocks);
-        self.hosts[at(name)].up().put(name, &file, &data);
+        self.hosts[node_index(name)].up().put(name, &file, &data);
         self.note(format!("write {name}/{file}"));
         Ok(())
     }
 
-    fn snapshot(&mut self) -> Checked {
+    fn snapshot(&mut self) -> CheckResult {
         let (name, node) = *self.choices.pick(&VOLUMES);
         self.serial += 1;
         let label = *self.choices.pick(&["", " -snapmirror-label daily"]);
@@ -133,8 +133,8 @@ impl Story<'_> {
         let can = self.live.contains_key(name);
         let said = self.act(node, &[line.into()], Vec::new())?;
         match (said, can) {
-            (Said::Yes, false) => Err(format!("a snapshot of {name} was taken")),
-            (Said::No(why), true) => Err(format!("no snapshot of {name}: {why}")),
+            (RequestOutcome::Yes, false) => Err(format!("a snapshot of {name} was taken")),
+            (RequestOutcome::No(why), true) => Err(format!("no snapshot of {name}: {why}")),
             _ => Ok(()),
         }
     }
@@ -145,7 +145,7 @@ impl Story<'_> {
         Some((one.name.clone(), one.identity))
     }
 
-    fn delete_snapshot(&mut self) -> Checked {
+    fn delete_snapshot(&mut self) -> CheckResult {
         let (name, node) = *self.choices.pick(&VOLUMES);
         let Some((snapshot, id)) = self.some_snapshot(name) else {
             return Ok(());
@@ -156,13 +156,15 @@ impl Story<'_> {
             .volume(name)
             .is_none_or(|v| v.snapshot_with(id).is_none());
         match said {
-            Said::Yes if !gone => Err(format!("{name}@{snapshot} is still there")),
-            Said::No(why) if gone => Err(format!("{name}@{snapshot} is gone although {why}")),
+            RequestOutcome::Yes if !gone => Err(format!("{name}@{snapshot} is still there")),
+            RequestOutcome::No(why) if gone => {
+                Err(format!("{name}@{snapshot} is gone although {why}"))
+            }
             _ => Ok(()),
         }
     }
 
-    fn revert(&mut self) -> Checked {
+    fn revert(&mut self) -> CheckResult {
         let Some(name) = self.some_live() else {
             return Ok(());
         };
@@ -172,9 +174,9 @@ impl Story<'_> {
         let line = format!("snapshot restore -vserver SVM -volume {name} -snapshot {snapshot}");
         let content = self.known[&id].clone();
         let fates = vec![(name, Fate::Live(content.clone()))];
-        let said = self.act(at(name), &[line.into()], fates)?;
+        let said = self.act(node_index(name), &[line.into()], fates)?;
         match said {
-            Said::Yes if self.live.get(name) != Some(&content) => {
+            RequestOutcome::Yes if self.live.get(name) != Some(&content) => {
                 Err(format!("{name} has not gone back to {snapshot}"))
             }
             _ => Ok(()),
@@ -187,12 +189,12 @@ impl Story<'_> {
         (VOLUMES[one].0, VOLUMES[other].0)
     }
 
-    fn create(&mut self) -> Checked {
+    fn create(&mut self) -> CheckResult {
         let (mut source, mut destination) = self.two();
         if self.live.contains_key(destination) && self.choices.chance(4, 5) {
             (source, destination) = (destination, source);
         }
-        let node = at(destination);
+        let node = node_index(destination);
         let policy = self.choices.pick(&POLICIES);
         let line = format!(
             "snapmirror create -source-path {} -destination-path SVM:{destination} -policy {policy}",
@@ -212,8 +214,8 @@ impl Story<'_> {
         destination: Name,
         more: &[Act],
         mut fates: Fates,
-    ) -> Checked {
-        let node = at(destination);
+    ) -> CheckResult {
+        let node = node_index(destination);
         let line = format!("snapmirror {verb} -destination-path SVM:{destination}");
         if verb == "resync" {
             fates.push((destination, Fate::Copy));
@@ -221,14 +223,14 @@ impl Story<'_> {
         let mut acts = vec![line.into()];
         acts.extend_from_slice(more);
         let said = self.act(node, &acts, fates)?;
-        if said == Said::Yes && more.is_empty() {
+        if said == RequestOutcome::Yes && more.is_empty() {
             self.arrived(verb, destination)?;
         }
         Ok(())
     }
 
     /// A transfer that was accepted, and was not cut short.
-    fn arrived(&mut self, verb: &str, destination: Name) -> Checked {
+    fn arrived(&mut self, verb: &str, destination: Name) -> CheckResult {
         let Some(entry) = self.row(destination) else {
             return Err(format!("{verb} {destination}: no row is left"));
         };
@@ -253,7 +255,7 @@ impl Story<'_> {
         }
     }
 
-    fn relate(&mut self) -> Checked {
+    fn relate(&mut self) -> CheckResult {
         let choices = self.choices;
         let all = self.relations();
         if all.is_empty() {
@@ -315,7 +317,7 @@ impl Story<'_> {
                 let has = self
                     .volume(to)
                     .is_some_and(|v| v.snapshot_with(id).is_some());
-                match said == Said::Yes && well && !has {
+                match said == RequestOutcome::Yes && well && !has {
                     true => Err(format!("{to} has not got {snapshot}, which it asked for")),
                     false => Ok(()),
                 }
@@ -327,10 +329,10 @@ impl Story<'_> {
                 };
                 let said = self.act(r.node, &[act], self.broken(to))?;
                 let begun = r.entry.state != MirrorState::Uninitialized;
-                if said == Said::Yes && r.entry.restore && self.row(to).is_some() {
+                if said == RequestOutcome::Yes && r.entry.restore && self.row(to).is_some() {
                     return Err(format!("the restore of {to} has its row still"));
                 }
-                match said == Said::Yes && begun && !self.live.contains_key(to) {
+                match said == RequestOutcome::Yes && begun && !self.live.contains_key(to) {
                     true => Err(format!("{to} is not broken off")),
                     false => Ok(()),
                 }
@@ -341,19 +343,19 @@ impl Story<'_> {
                 let fates = vec![(source, Fate::Copy)];
                 let act = Act::Verb(Box::new(Verb::Reverse(local)));
                 let said = self.act(r.node, &[act], fates)?;
-                match said == Said::Yes {
+                match said == RequestOutcome::Yes {
                     true => self.arrived("reverse", source),
                     false => Ok(()),
                 }
             }
             "back" => {
-                let (source, node) = (r.source, at(r.source));
+                let (source, node) = (r.source, node_index(r.source));
                 let line = format!(
                     "snapmirror resync -source-path {} -destination-path SVM:{source}",
                     path(node, to)
                 );
                 let said = self.act(node, &[line.into()], vec![(source, Fate::Copy)])?;
-                match said == Said::Yes {
+                match said == RequestOutcome::Yes {
                     true => self.arrived("resync", source),
                     false => Ok(()),
                 }
@@ -379,24 +381,26 @@ impl Story<'_> {
                 let uuid = &r.entry.uuid;
                 let rows = self.hosts[r.node].up().service.relations();
                 match said {
-                    Said::Yes if self.row(to).is_some() => Err(format!("{to} has its row still")),
-                    Said::Yes if begun && !self.live.contains_key(to) => {
+                    RequestOutcome::Yes if self.row(to).is_some() => {
+                        Err(format!("{to} has its row still"))
+                    }
+                    RequestOutcome::Yes if begun && !self.live.contains_key(to) => {
                         Err(format!("{to} is not broken off"))
                     }
-                    Said::Yes if rows.destination(uuid).is_some() => {
+                    RequestOutcome::Yes if rows.destination(uuid).is_some() => {
                         Err(format!("{to} stays known"))
                     }
                     _ => Ok(()),
                 }
             }
             "release" => {
-                let node = at(r.source);
+                let node = node_index(r.source);
                 let line = format!("snapmirror release -destination-path {}", path(node, to));
                 self.act(node, &[line.into()], Vec::new()).map(drop)
             }
             "delete" => {
                 let said = self.act(r.node, &[plain("delete")], Vec::new())?;
-                match said == Said::Yes && self.row(to).is_some() {
+                match said == RequestOutcome::Yes && self.row(to).is_some() {
                     true => Err(format!("the relationship of {to} is still there")),
                     false => Ok(()),
                 }
@@ -414,12 +418,12 @@ impl Story<'_> {
     }
 
     /// A slot of its schedule comes.
-    fn scheduled(&mut self, node: usize, to: Name) -> Checked {
+    fn scheduled(&mut self, node: usize, to: Name) -> CheckResult {
         let modify = |schedule: &str| -> [Act; 1] {
             [format!("snapmirror modify -destination-path SVM:{to} -schedule {schedule}").into()]
         };
         // No crash here: a schedule that stayed would begin transfers in the middle of other steps.
-        if self.perform(node, &modify("5min"), None)? != Said::Yes {
+        if self.perform(node, &modify("5min"), None)? != RequestOutcome::Yes {
             return Ok(());
         }
         let begun = |story: &Self| story.row(to).map(|e| (e.transfers, e.may_run()));
@@ -437,13 +441,13 @@ impl Story<'_> {
         }
         let said = self.perform(node, &modify("-"), None)?;
         self.compare(&self.held_back())?;
-        match said == Said::Yes && before.is_some_and(|(_, runs)| runs) {
+        match said == RequestOutcome::Yes && before.is_some_and(|(_, runs)| runs) {
             true => self.arrived("update", to),
             false => Ok(()),
         }
     }
 
-    fn restore(&mut self) -> Checked {
+    fn restore(&mut self) -> CheckResult {
         let all = self.relations();
         let (source, destination) = match all.is_empty() || self.choices.chance(1, 4) {
             true => self.two(),
@@ -452,7 +456,7 @@ impl Story<'_> {
                 (r.destination, r.source)
             }
         };
-        let node = at(destination);
+        let node = node_index(destination);
         let named = self
             .some_snapshot(source)
             .filter(|_| self.choices.chance(1, 2));
@@ -468,7 +472,7 @@ impl Story<'_> {
         let had = self.row(destination).is_some_and(|entry| !entry.restore);
         self.restored.push((destination, source));
         let said = self.act(node, &[line.into()], fates)?;
-        if said != Said::Yes {
+        if said != RequestOutcome::Yes {
             return Ok(());
         }
         if had {
@@ -496,14 +500,14 @@ impl Story<'_> {
     }
 
     /// All relationships of a node are updated at once.
-    fn storm(&mut self) -> Checked {
+    fn storm(&mut self) -> CheckResult {
         let node = self.choices.index(2);
         let line = "snapmirror update -destination-path *".to_owned();
         self.act(node, &[line.into()], Vec::new()).map(drop)
     }
 
     /// Deletes everything, and checks that nothing is left.
-    pub fn end(&mut self) -> Checked {
+    pub fn end(&mut self) -> CheckResult {
         for _ in 0..6 {
             for r in self.relations() {
                 let to = r.destination;
@@ -530,7 +534,7 @@ impl Story<'_> {
             }
         }
         if let Some(r) = self.relations().first() {
-            return Err(format!("it stays: {}", r.shown()));
+            return Err(format!("it stays: {}", r.describe()));
         }
         if let Some(name) = self.there.keys().next() {
             return Err(format!("{name} stays"));

@@ -21,7 +21,7 @@ pub struct Platter {
 }
 
 impl Disk {
-    pub fn write(&self, edits: &[Edit]) -> Result<(), Refused> {
+    pub fn write(&self, edits: &[Edit]) -> Result<(), VerbRefusal> {
         let mut platter = self.0.lock().unwrap();
         if edits.is_empty() {
             return Ok(());
@@ -32,7 +32,7 @@ impl Disk {
         if !lost || (platter.stop == Some(writes) && platter.reaches) {
             for edit in edits {
                 let (table, key) = edit.place();
-                let at = (named(table), key);
+                let at = (table_name(table), key);
                 match edit.body().unwrap() {
                     Some(body) => drop(platter.rows.insert(at, (table, body))),
                     None => drop(platter.rows.remove(&at)),
@@ -40,7 +40,7 @@ impl Disk {
             }
         }
         match lost {
-            true => Err(Refused::new(Reason::Failed, "the disk is gone")),
+            true => Err(VerbRefusal::new(Reason::Failed, "the disk is gone")),
             false => Ok(()),
         }
     }
@@ -61,7 +61,7 @@ impl Disk {
     }
 }
 
-fn named(table: Table) -> &'static str {
+fn table_name(table: Table) -> &'static str {
     match table {
         Table::Relationships => "relationships",
         Table::Destinations => "destinations",
@@ -83,7 +83,7 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn commit(&mut self, next: Changes, now: Now) -> Result<(), Refused> {
+    pub fn commit(&mut self, next: ChangeSet, now: Now) -> Result<(), VerbRefusal> {
         let edits = next.into_edits();
         self.disk.write(&edits)?;
         edits.iter().for_each(|edit| self.rows.apply(edit));
@@ -97,8 +97,8 @@ impl Node {
         verb: Verb,
         preconditions: &Preconditions,
         now: Now,
-    ) -> Result<(), Refused> {
-        let mut next = Changes::to(&self.rows);
+    ) -> Result<(), VerbRefusal> {
+        let mut next = ChangeSet::to(&self.rows);
         let mut preconditions = preconditions.clone();
         if let Verb::Abort { destination, .. } | Verb::Stop(destination) | Verb::End(destination) =
             &verb
@@ -110,23 +110,23 @@ impl Node {
         self.commit(next, now)
     }
 
-    pub fn settle(&mut self, steps: &[Step], now: Now) {
-        let mut next = Changes::to(&self.rows);
+    pub fn apply_steps(&mut self, steps: &[Step], now: Now) {
+        let mut next = ChangeSet::to(&self.rows);
         for step in steps {
-            settle(&mut next, step, now.wall);
+            apply_step(&mut next, step, now.wall);
         }
         self.unsaved |= self.commit(next, now).is_err();
     }
 
     pub fn event(&mut self, id: u64, event: Event, now: Now) {
         if let Some(step) = self.manager.event(id, event, now) {
-            self.settle(&[step], now);
+            self.apply_steps(&[step], now);
         }
     }
 
     pub fn tick(&mut self, now: Now) {
         let due = self.manager.due(&self.rows, now);
-        self.settle(&due, now);
+        self.apply_steps(&due, now);
     }
 
     pub fn commands(&mut self) -> Vec<Command> {
@@ -134,7 +134,7 @@ impl Node {
     }
 
     pub fn relationship(&self, to: &Path) -> Option<Relationship> {
-        Some(self.manager.shown(self.rows.entry(to)?))
+        Some(self.manager.describe_entry(self.rows.entry(to)?))
     }
 
     pub fn relationships(&self) -> Vec<Relationship> {

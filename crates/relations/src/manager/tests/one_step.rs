@@ -68,7 +68,7 @@ fn going_back_spares_what_further_copies_need() {
         destination: path(to),
         newest: numbered(2),
     };
-    m.settle(&[served("s:c")], START);
+    m.apply_steps(&[served("s:c")], START);
     let mut ahead = preconditions();
     ahead.destination = Ok(Side {
         size: Some(100),
@@ -94,7 +94,7 @@ fn going_back_spares_what_further_copies_need() {
     refused(&mut m, restore(), &ahead, words);
     // The copy that it is restored from is the one that may be left behind.
     let mut pair = disk.open();
-    pair.settle(&[served("s:z"), Step::Forgotten("s:c".to_owned())], START);
+    pair.apply_steps(&[served("s:z"), Step::Forgotten("s:c".to_owned())], START);
     pair.change(Verb::Release(path("s:c")), &preconditions(), START)
         .unwrap();
     pair.change(restore(), &ahead, START).unwrap();

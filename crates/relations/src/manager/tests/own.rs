@@ -99,7 +99,7 @@ fn rules_with_schedules_take_snapshots_of_destinations() {
         label: "kept".to_owned(),
         at: again.wall,
     };
-    m.settle(&[ruled], again);
+    m.apply_steps(&[ruled], again);
     assert_eq!(takes(&mut m, again.plus(60)), []);
     let later = START.plus(3_000);
     m.change(Verb::Quiesce(path("s:b")), &preconditions(), later)

@@ -6,7 +6,7 @@ use super::*;
 
 /// The allowed actions of a relationship, stated independently of the manager.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Expected {
+struct ExpectedState {
     state: MirrorState,
     quiesced: bool,
     /// The job that was begun: whether it is a transfer, and whether it is being aborted.
@@ -25,7 +25,7 @@ fn random_verbs_against_a_model() {
         };
         let disk = Disk::default();
         let mut m = disk.open();
-        let mut model: BTreeMap<u64, Expected> = BTreeMap::new();
+        let mut model: BTreeMap<u64, ExpectedState> = BTreeMap::new();
         let mut now = START;
         for step in 0..400 {
             now = now.plus(next(20) as i64);
@@ -79,7 +79,7 @@ fn random_verbs_against_a_model() {
             }
             let job = started(&mut m).pop();
             if may {
-                let fresh = Expected {
+                let fresh = ExpectedState {
                     state: MirrorState::Uninitialized,
                     quiesced: false,
                     job: None,

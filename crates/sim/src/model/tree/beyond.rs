@@ -67,7 +67,7 @@ impl Model {
         if self.lookup(dir, name)? != object {
             return Err(NOT_FOUND);
         }
-        let invalid = Errors::of(&[Errno::Invalid]);
+        let invalid = Errors::from_list(&[Errno::Invalid]);
         let node = self.live(object)?;
         let other_kind = node.kind() != Kind::Symlink || target.is_none();
         let names = match node.kind() {
@@ -77,7 +77,9 @@ impl Model {
         let of_directory = match &node.body {
             Body::File(_) if target.is_some() && node.moved.size == 0 => false,
             Body::Dir { entries, .. } if target.is_some() && entries.is_empty() => true,
-            Body::Dir { .. } if target.is_some() => return Err(Errors::of(&[Errno::NotEmpty])),
+            Body::Dir { .. } if target.is_some() => {
+                return Err(Errors::from_list(&[Errno::NotEmpty]));
+            }
             Body::Symlink(_) => node.of_directory,
             _ => return Err(invalid),
         };
@@ -86,7 +88,7 @@ impl Model {
         }
         let node = self.node_mut(object);
         node.touch(now);
-        node.settle();
+        node.mark_logged();
         node.verifier = None;
         node.moved.size = target.map_or(0, |target| target.len() as u64);
         node.of_directory = target.is_some() && of_directory;
@@ -144,7 +146,7 @@ impl Model {
         let overlap = source == object && from.abs_diff(to) < len.next_multiple_of(PAGE);
         let bad = range.is_none() || !aligned || overlap;
         none_of(&[
-            bad.then(|| Errors::of(&[Errno::Invalid])),
+            bad.then(|| Errors::from_list(&[Errno::Invalid])),
             to_end.is_none().then_some(TOO_BIG),
         ])?;
         let expect = Expect {
@@ -161,7 +163,7 @@ impl Model {
         let pages = content.range(from / PAGE, count);
         let node = self.node_mut(object);
         node.touch(now);
-        node.settle();
+        node.mark_logged();
         node.moved.size = target.max(to_end.unwrap_or(0));
         if let Body::File(content) = &mut node.body {
             content.put_range(to / PAGE, count, pages);
@@ -175,11 +177,11 @@ impl Model {
             self.live(slot).err(),
             self.live(slot).ok().and_then(not_a_file),
             end.is_none().then_some(TOO_BIG),
-            (len == 0).then(|| Errors::of(&[Errno::Invalid])),
+            (len == 0).then(|| Errors::from_list(&[Errno::Invalid])),
         ])?;
         let node = self.node_mut(slot);
         node.touch(now);
-        node.settle();
+        node.mark_logged();
         let end = end.unwrap_or(0).min(node.moved.size);
         if let Body::File(content) = &mut node.body
             && offset < end
@@ -201,7 +203,7 @@ impl Model {
     ) -> Answer<Expect> {
         let there = self.live(slot)?.xattrs.contains_key(name);
         if value.is_none() && !there {
-            return Err(Errors::of(&[Errno::NotFound]));
+            return Err(Errors::from_list(&[Errno::NotFound]));
         }
         let node = self.node_mut(slot);
         match value {
@@ -209,7 +211,7 @@ impl Model {
             None => node.xattrs.remove(name),
         };
         node.moved.ctime = now;
-        node.settle();
+        node.mark_logged();
         Ok(Expect {
             changed: vec![slot],
             ..Expect::default()

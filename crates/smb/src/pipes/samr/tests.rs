@@ -10,16 +10,19 @@ struct Three;
 
 impl Users for Three {
     fn find(&self, name: &str) -> Option<Arc<User>> {
-        let all = self.all();
+        let all = self.list_users();
         let found = all.iter().find(|user| user.name.eq_ignore_ascii_case(name));
         found.cloned()
     }
 
     fn with_uid(&self, uid: u32) -> Option<Arc<User>> {
-        self.all().iter().find(|user| number(user) == uid).cloned()
+        self.list_users()
+            .iter()
+            .find(|user| number(user) == uid)
+            .cloned()
     }
 
-    fn all(&self) -> Arc<[Arc<User>]> {
+    fn list_users(&self) -> Arc<[Arc<User>]> {
         let all = [(513, "carol"), (1000, "Alice"), (1001, "bob")];
         let all = all.map(|(uid, name)| {
             Arc::new(User {
@@ -32,7 +35,7 @@ impl Users for Three {
     }
 }
 
-fn ask(operation: u16, object: Object, arguments: &[u32]) -> Vec<u8> {
+fn call_operation(operation: u16, object: Object, arguments: &[u32]) -> Vec<u8> {
     let mut stub = object.handle().to_vec();
     arguments.iter().for_each(|v| stub.put_u32(*v));
     sent(operation, &stub)
@@ -52,7 +55,7 @@ fn word(result: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(result[4 * at..4 * at + 4].try_into().unwrap())
 }
 
-fn has(result: &[u8], text: &str) -> bool {
+fn has_text(result: &[u8], text: &str) -> bool {
     let letters = weir_auth::wire::utf16(text);
     result.windows(letters.len()).any(|w| w == letters)
 }
@@ -95,19 +98,19 @@ const ALL: [Object; 6] = [
 fn handles_say_what_they_are_of() {
     for object in ALL {
         let handle = object.handle();
-        assert_eq!(Object::of(&handle), Some(object));
+        assert_eq!(Object::from_handle(&handle), Some(object));
         for at in (0..12).chain(16..20) {
             let mut other = handle;
             other[at] ^= 0x40;
-            assert_eq!(Object::of(&other), None, "{object:?} at {at}");
+            assert_eq!(Object::from_handle(&other), None, "{object:?} at {at}");
         }
-        let closed = ask(op::CLOSE, object, &[]);
+        let closed = call_operation(op::CLOSE, object, &[]);
         assert_eq!(
             (&closed[..20], status(&closed)),
             (&[0; 20][..], Status::SUCCESS)
         );
     }
-    assert_eq!(Object::of(&NO_HANDLE), None);
+    assert_eq!(Object::from_handle(&NO_HANDLE), None);
 }
 
 #[test]
@@ -136,11 +139,11 @@ fn a_call_on_something_else_is_refused() {
     ];
     for (operations, object) in kinds {
         for operation in operations {
-            let came = ask(*operation, object, &[1; 8]);
+            let came = call_operation(*operation, object, &[1; 8]);
             assert_eq!(status(&came), Status::INVALID_HANDLE, "{operation}");
         }
     }
-    let gone = ask(op::QUERY_USER, Object::User(7), &[1]);
+    let gone = call_operation(op::QUERY_USER, Object::User(7), &[1]);
     assert_eq!(status(&gone), Status::NO_SUCH_USER);
 }
 
@@ -151,7 +154,7 @@ fn users_are_listed_in_parts_behind_the_last_one() {
             op::ENUMERATE_USERS => vec![resume, 0, most],
             _ => vec![resume, most],
         };
-        ask(operation, object, &arguments)
+        call_operation(operation, object, &arguments)
     };
     let (mut resume, mut found) = (0, Vec::new());
     loop {
@@ -170,9 +173,9 @@ fn users_are_listed_in_parts_behind_the_last_one() {
     assert_eq!((word(&none, 2), status(&none)), (0, Status::SUCCESS));
     let all = list(op::ENUMERATE_USERS, ACCOUNTS, 0, u32::MAX);
     assert_eq!((word(&all, 2), status(&all)), (3, Status::SUCCESS));
-    assert!(has(&all, "Alice") && has(&all, "bob"));
+    assert!(has_text(&all, "Alice") && has_text(&all, "bob"));
     // Of other kinds of accounts there are none.
-    let machines = ask(op::ENUMERATE_USERS, ACCOUNTS, &[0, 0x80, 1000]);
+    let machines = call_operation(op::ENUMERATE_USERS, ACCOUNTS, &[0, 0x80, 1000]);
     assert_eq!(
         (word(&machines, 2), status(&machines)),
         (0, Status::SUCCESS)
@@ -193,13 +196,13 @@ fn users_are_listed_in_parts_behind_the_last_one() {
         list(op::ENUMERATE_DOMAINS, Object::Server, 1, 1),
     );
     assert_eq!(status(&first), Status::MORE_ENTRIES);
-    assert!(has(&first, "weir") && has(&second, "Builtin"));
+    assert!(has_text(&first, "weir") && has_text(&second, "Builtin"));
 }
 
 #[test]
 fn a_display_goes_on_by_place() {
     let show = |level: u32, start: u32, entries: u32| {
-        ask(op::QUERY_DISPLAY, ACCOUNTS, &[level, start, entries, 4096])
+        call_operation(op::QUERY_DISPLAY, ACCOUNTS, &[level, start, entries, 4096])
     };
     let part = show(1, 1, 1);
     assert_eq!((word(&part, 3), status(&part)), (1, Status::MORE_ENTRIES));
@@ -227,13 +230,13 @@ fn names_and_numbers_lead_to_each_other() {
     assert_eq!((word(&none, 0), status(&none)), (0, Status::NONE_MAPPED));
 
     let ids = [3, 1000, 0, 3, 1001, 513, 7];
-    let found = ask(op::LOOKUP_IDS, ACCOUNTS, &ids);
+    let found = call_operation(op::LOOKUP_IDS, ACCOUNTS, &ids);
     assert_eq!(status(&found), Status::SOME_NOT_MAPPED);
     // The user has the number, and not the group.
-    assert!(has(&found, "bob") && has(&found, "carol") && !has(&found, "None"));
+    assert!(has_text(&found, "bob") && has_text(&found, "carol") && !has_text(&found, "None"));
     let kinds = &found[found.len() - 16..found.len() - 4];
     assert_eq!(kinds, [1, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0]);
-    let sid = ask(op::ID_TO_SID, ACCOUNTS, &[1000]);
+    let sid = call_operation(op::ID_TO_SID, ACCOUNTS, &[1000]);
     let mut r = Reader::new(&sid[8..]);
     assert_eq!(Sid::read(&mut r), Ok(Sid::user(1000)));
     for (operation, object, id, came) in [
@@ -245,7 +248,7 @@ fn names_and_numbers_lead_to_each_other() {
         (op::OPEN_ALIAS, BUILTIN, 545, Status::SUCCESS),
         (op::OPEN_ALIAS, ACCOUNTS, 545, Status::NO_SUCH_ALIAS),
     ] {
-        assert_eq!(status(&ask(operation, object, &[0, id])), came);
+        assert_eq!(status(&call_operation(operation, object, &[0, id])), came);
     }
 }
 
@@ -260,7 +263,7 @@ fn nothing_is_said_of_passwords_and_nothing_is_changed() {
             (op::QUERY_GROUP, Object::Group),
             (op::QUERY_ALIAS, Object::Alias),
         ] {
-            let came = ask(operation, object, &[level]);
+            let came = call_operation(operation, object, &[level]);
             assert!(!hashed(&came));
             let known = match operation {
                 op::QUERY_USER => matches!(level, 1..=14 | 16 | 17 | 20 | 21),
@@ -280,7 +283,7 @@ fn nothing_is_said_of_passwords_and_nothing_is_changed() {
         55, 58, 63, 66,
     ];
     for operation in changing {
-        let came = ask(operation, Object::User(1000), &[21; 100]);
+        let came = call_operation(operation, Object::User(1000), &[21; 100]);
         assert_eq!(status(&came), Status::ACCESS_DENIED, "{operation}");
     }
     let sam = Sam::new(&Three, "weir");
@@ -293,7 +296,7 @@ fn nothing_is_said_of_passwords_and_nothing_is_changed() {
 fn descriptors_have_the_parts_that_are_asked_for() {
     for object in ALL {
         for (parts, len) in [(0, 20), (1, 36), (4, 48), (7, 80)] {
-            let came = ask(op::QUERY_SECURITY, object, &[parts]);
+            let came = call_operation(op::QUERY_SECURITY, object, &[parts]);
             assert_eq!((word(&came, 1), status(&came)), (len, Status::SUCCESS));
             assert_eq!(came.len() as u32, 16 + len + 4);
         }

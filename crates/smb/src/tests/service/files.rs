@@ -72,7 +72,7 @@ fn words(bytes: &[u8]) -> Vec<u64> {
 impl Client<'_> {
     fn open(&mut self, name: &str, access: u32, disposition: u32) -> Result<Vec<u8>, Status> {
         let answer = self
-            .ask(false, &[create(name, access, SHARE, disposition, 0)])
+            .send_chain(false, &[create(name, access, SHARE, disposition, 0)])
             .remove(0);
         match answer.status {
             Status::SUCCESS => Ok(answer.file()),
@@ -237,7 +237,7 @@ fn streams_are_files_beside_a_file() {
     assert_eq!(c.open("f:t", ALL, OPEN), Err(Status::OBJECT_NAME_NOT_FOUND));
     // Directories have some too.
     let dir = c
-        .ask(false, &[create("d", ALL, SHARE, CREATE, 1)])
+        .send_chain(false, &[create("d", ALL, SHARE, CREATE, 1)])
         .remove(0)
         .file();
     c.open("d:s", ALL, CREATE).unwrap();
@@ -542,10 +542,10 @@ fn a_volume_of_ntfs_style_is_everyone_s_until_a_descriptor_says_otherwise() {
         &attr.unwrap(),
         Some(&only),
         crate::proto::security::DACL,
-        &weir_auth::domains::Known::default(),
+        &weir_auth::domains::SidMap::default(),
     );
     let root = alice.open("", WRITE_DAC, OPEN).unwrap();
-    let done = alice.ask(false, &[set(&root, SECURITY, 0, 4, &descriptor)]);
+    let done = alice.send_chain(false, &[set(&root, SECURITY, 0, 4, &descriptor)]);
     assert_eq!(statuses(&done), [Status::SUCCESS]);
     bob.open("his", ALL, CREATE).unwrap();
     assert_eq!(list(b"his"), Acl::full(Principal::Owner, false));
@@ -556,7 +556,7 @@ fn share_modes_and_locks_bind_other_opens() {
     let world = world();
     let (mut a, mut b) = (Client::ready(&world, 1), Client::ready(&world, 2));
     let open = |share, access| create("shared", access, share, OPEN_IF, 0);
-    let first = a.ask(false, &[open(1, 0x3)]).remove(0).file();
+    let first = a.send_chain(false, &[open(1, 0x3)]).remove(0).file();
     for (access, share, status) in [
         (0x1, 0x7, Status::SUCCESS),
         (0x2, 0x7, Status::SHARING_VIOLATION),
@@ -564,23 +564,26 @@ fn share_modes_and_locks_bind_other_opens() {
         // Of attributes alone.
         (0x80, 0x0, Status::SUCCESS),
     ] {
-        let opened = b.ask(false, &[open(share, access)]).remove(0);
+        let opened = b.send_chain(false, &[open(share, access)]).remove(0);
         assert_eq!(opened.status, status, "{access:x} {share}");
         if status == Status::SUCCESS {
             let file = opened.file();
-            assert_eq!(statuses(&b.ask(false, &[close(&file)])), [Status::SUCCESS]);
+            assert_eq!(
+                statuses(&b.send_chain(false, &[close(&file)])),
+                [Status::SUCCESS]
+            );
         }
     }
-    a.ask(false, &[close(&first)]);
-    let mine = a.ask(false, &[open(SHARE, 0x3)]).remove(0).file();
-    let theirs = b.ask(false, &[open(SHARE, 0x3)]).remove(0).file();
-    a.ask(false, &[write(&mine, 0, &[7; 100])]);
+    a.send_chain(false, &[close(&first)]);
+    let mine = a.send_chain(false, &[open(SHARE, 0x3)]).remove(0).file();
+    let theirs = b.send_chain(false, &[open(SHARE, 0x3)]).remove(0).file();
+    a.send_chain(false, &[write(&mine, 0, &[7; 100])]);
     let (exclusive, unlock) = (0x12, 0x4);
     assert_eq!(
-        statuses(&a.ask(false, &[lock(&mine, 10, 10, exclusive)])),
+        statuses(&a.send_chain(false, &[lock(&mine, 10, 10, exclusive)])),
         [Status::SUCCESS]
     );
-    let refused = b.ask(
+    let refused = b.send_chain(
         false,
         &[
             lock(&theirs, 15, 1, exclusive),
@@ -603,7 +606,7 @@ fn share_modes_and_locks_bind_other_opens() {
     // The end of the connection ends it all.
     world.ended(1);
     assert_eq!(
-        statuses(&b.ask(false, &[lock(&theirs, 15, 1, exclusive)])),
+        statuses(&b.send_chain(false, &[lock(&theirs, 15, 1, exclusive)])),
         [Status::SUCCESS]
     );
     world.ended(2);
@@ -617,26 +620,26 @@ fn what_is_marked_goes_with_its_last_close() {
     let (mut a, mut b) = (Client::ready(&world, 1), Client::ready(&world, 2));
     const ON_CLOSE: u32 = 0x1000;
     let doomed = a
-        .ask(false, &[create("doomed", ALL, SHARE, CREATE, ON_CLOSE)])
+        .send_chain(false, &[create("doomed", ALL, SHARE, CREATE, ON_CLOSE)])
         .remove(0)
         .file();
     let other = b
-        .ask(false, &[create("doomed", ALL, SHARE, OPEN, 0)])
+        .send_chain(false, &[create("doomed", ALL, SHARE, OPEN, 0)])
         .remove(0)
         .file();
-    a.ask(false, &[close(&doomed)]);
+    a.send_chain(false, &[close(&doomed)]);
     let again = create("doomed", ALL, SHARE, OPEN, 0);
     assert_eq!(
-        statuses(&a.ask(false, std::slice::from_ref(&again))),
+        statuses(&a.send_chain(false, std::slice::from_ref(&again))),
         [Status::DELETE_PENDING]
     );
-    b.ask(false, &[close(&other)]);
+    b.send_chain(false, &[close(&other)]);
     assert_eq!(
-        statuses(&a.ask(false, &[again])),
+        statuses(&a.send_chain(false, &[again])),
         [Status::OBJECT_NAME_NOT_FOUND]
     );
     // A directory with something in it stays.
-    a.ask(
+    a.send_chain(
         false,
         &[
             create("d", ALL, SHARE, CREATE, 1),
@@ -645,12 +648,12 @@ fn what_is_marked_goes_with_its_last_close() {
     );
     let full = create("d", ALL, SHARE, OPEN, 1 | ON_CLOSE);
     assert_eq!(
-        statuses(&a.ask(false, &[full])),
+        statuses(&a.send_chain(false, &[full])),
         [Status::DIRECTORY_NOT_EMPTY]
     );
     // The background task deletes the files of a lost connection. Until then an open waits, of a
     // stream as well.
-    b.ask(false, &[create("left", ALL, SHARE, CREATE, ON_CLOSE)]);
+    b.send_chain(false, &[create("left", ALL, SHARE, CREATE, ON_CLOSE)]);
     world.ended(2);
     let (mut later, _) = waits(&mut a, create("left", ALL, SHARE, OPEN, 0));
     let (mut stream, _) = waits(&mut a, create("left:s", ALL, SHARE, CREATE, 0));

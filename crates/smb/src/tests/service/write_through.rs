@@ -33,7 +33,7 @@ fn written(c: &mut Client<'_>, (command, body): (u16, Vec<u8>), charge: u16) -> 
 }
 
 fn opened(c: &mut Client<'_>, name: &str, access: u32, options: u32) -> Vec<u8> {
-    c.ask(false, &[create(name, access, SHARE, OPEN_IF, options)])
+    c.send_chain(false, &[create(name, access, SHARE, OPEN_IF, options)])
         .remove(0)
         .file()
 }

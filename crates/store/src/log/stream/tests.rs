@@ -10,23 +10,23 @@ use super::{ChangeStream, NotShipped, Sequence};
 use crate::device::{Io, MemDevice};
 use crate::error::{IoError, IoKind};
 use crate::frame::{Class, Frame, FrameMut};
-use crate::log::advance::{Advance, Advanced, Carrier};
+use crate::log::advance::{Advance, AdvancedPages, Carrier};
 use crate::log::*;
 
 const ID: LogId = LogId([0x33; 16]);
 const WINDOW: u32 = 64 << 10;
 
 /// A device whose writes wait while it is closed.
-struct Gated {
+struct GatedDevice {
     disk: MemDevice,
     closed: Mutex<bool>,
     opened: Condvar,
     broken: AtomicBool,
 }
 
-impl Gated {
-    fn new() -> Arc<Gated> {
-        Arc::new(Gated {
+impl GatedDevice {
+    fn new() -> Arc<GatedDevice> {
+        Arc::new(GatedDevice {
             disk: MemDevice::new(1026),
             closed: Mutex::new(false),
             opened: Condvar::new(),
@@ -44,7 +44,7 @@ impl Gated {
     }
 }
 
-impl Device for Gated {
+impl Device for GatedDevice {
     fn read(&self, addr: BlockAddr, into: Vec<FrameMut>) -> Io<Vec<FrameMut>> {
         self.disk.read(addr, into)
     }
@@ -79,14 +79,14 @@ impl Device for Gated {
 }
 
 struct Bench {
-    device: Arc<Gated>,
+    device: Arc<GatedDevice>,
     log: Arc<Log>,
     pool: Arc<FramePool>,
 }
 
 impl Bench {
     fn new() -> Bench {
-        let device = Gated::new();
+        let device = GatedDevice::new();
         Bench {
             log: Log::create(Arc::clone(&device) as Arc<dyn Device>, ID).unwrap(),
             device,
@@ -132,7 +132,7 @@ fn advances(carrier: &Carrier) -> Vec<(u64, usize)> {
 }
 
 /// Sends these pages before their entry.
-fn advance(b: &Bench, pages: &[Frame]) -> Option<Advanced> {
+fn advance(b: &Bench, pages: &[Frame]) -> Option<AdvancedPages> {
     let summed = pages.iter().map(|page| (page.clone(), page_crc(page)));
     b.log.advance(summed)
 }
@@ -145,12 +145,12 @@ fn pages_are_sent_before_their_entry_by_the_newest_connection_alone() {
     let stream = b.attach();
     assert!(advance(&b, &pages).is_none(), "nobody carries them");
     assert!(!b.log.advances());
-    let old = Carrier::of(&stream);
+    let old = Carrier::new(&stream);
     assert!(b.log.advances() && old.is_idle());
     let lost = advance(&b, &pages).unwrap();
     assert!(!old.is_idle());
 
-    let new = Carrier::of(&stream);
+    let new = Carrier::new(&stream);
     assert!(
         old.is_idle() && new.is_idle(),
         "the old one has not sent it"
@@ -188,7 +188,7 @@ fn an_advance_wakes_a_sender_that_rests() {
     stream.wake_by(Box::new(move || {
         counts.fetch_add(1, Ordering::SeqCst);
     }));
-    let _carrier = Carrier::of(&stream);
+    let _carrier = Carrier::new(&stream);
     stream.rest();
     let advanced = advance(&b, &b.record("", 1).pages);
     assert_eq!(woken.load(Ordering::SeqCst), 1);

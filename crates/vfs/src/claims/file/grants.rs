@@ -8,7 +8,7 @@
 use super::holder::Holder;
 use super::tree::{HolderId, step};
 use crate::claims::rules::{Event, Kind};
-use crate::claims::types::{Caching, Question, Ticket};
+use crate::claims::types::{CacheRights, Question, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_base::invariant;
@@ -17,15 +17,15 @@ use weir_base::invariant;
 pub(in crate::claims) struct Held {
     pub(in crate::claims) holder: Arc<Holder>,
     pub(in crate::claims) kind: Kind,
-    pub(in crate::claims) caching: Caching,
+    pub(in crate::claims) caching: CacheRights,
     /// To what it is being broken, and what waits for that.
-    pub(in crate::claims) breaking: Option<(Caching, Ticket)>,
+    pub(in crate::claims) breaking: Option<(CacheRights, Ticket)>,
     /// Question that the holder was asked.
     pub(in crate::claims) asked: Option<Question>,
 }
 
 /// Returns the number of the class that a grant is sorted into.
-fn class(kind: Kind, caching: Caching, breaking: bool) -> u8 {
+fn class(kind: Kind, caching: CacheRights, breaking: bool) -> u8 {
     u8::from(breaking) << 4 | u8::from(kind == Kind::Delegation) << 3 | caching.0
 }
 
@@ -78,7 +78,7 @@ impl Grants {
         let (mut now, mut ticket) = (Vec::new(), None);
         for kind in [Kind::Lease, Kind::Delegation] {
             let taken = event.takes(kind);
-            for caching in (1..=7).map(Caching).filter(|c| c.any(taken)) {
+            for caching in (1..=7).map(CacheRights).filter(|c| c.any(taken)) {
                 for breaking in [false, true] {
                     let class = class(kind, caching, breaking);
                     let members = self.by_class.range((class, 0)..=(class, HolderId::MAX));
@@ -99,7 +99,8 @@ impl Grants {
     /// Returns another holder that may have writes that it has not sent, and is not asked to send
     /// them.
     pub(in crate::claims) fn writer(&self, me: Option<HolderId>) -> Option<&Held> {
-        let classes = (0..=u8::MAX >> 4).filter(|class| Caching(class & 7).any(Caching::WRITE));
+        let classes =
+            (0..=u8::MAX >> 4).filter(|class| CacheRights(class & 7).any(CacheRights::WRITE));
         let mut members = classes.flat_map(|class| {
             step();
             self.by_class.range((class, 0)..=(class, HolderId::MAX))
@@ -110,10 +111,14 @@ impl Grants {
     }
 
     /// Returns true if another holder has any of `caching`, or is to answer a break.
-    pub(in crate::claims) fn others_have(&self, me: Option<HolderId>, caching: Caching) -> bool {
+    pub(in crate::claims) fn others_have(
+        &self,
+        me: Option<HolderId>,
+        caching: CacheRights,
+    ) -> bool {
         let classes = (0..=u8::MAX >> 3).filter(|class| {
             let breaking = class >> 4 != 0;
-            breaking || Caching(class & 7).any(caching)
+            breaking || CacheRights(class & 7).any(caching)
         });
         classes.into_iter().any(|class| {
             step();

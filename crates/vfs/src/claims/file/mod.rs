@@ -71,11 +71,11 @@ pub(super) struct More {
     /// Holders that lose what they have here as soon as it conflicts with a request.
     pub(super) parked: BTreeMap<HolderId, Arc<Holder>>,
     /// Mark for deletion: the file goes with its last open.
-    pub(super) doomed: Option<Box<Doomed>>,
+    pub(super) doomed: Option<Box<DeleteMark>>,
 }
 
 /// A mark for deletion on close (see `deleting`).
-pub(super) struct Doomed {
+pub(super) struct DeleteMark {
     /// The owner whose open marked the file.
     pub(super) by: Owner,
     pub(super) removal: Removal,
@@ -99,7 +99,7 @@ fn touched(freed: Range, wanted: Range) -> Range {
 }
 
 /// Change that [`File::install`] made in the file.
-pub(super) struct Installed {
+pub(super) struct LockChange {
     /// Locks of the file more than before (or fewer).
     pub(super) added: i64,
     /// An exclusive lock of the owner became shared: waiting requests may be granted.
@@ -458,7 +458,7 @@ impl File {
         holder: &Arc<Holder>,
         range: Range,
         exclusive: bool,
-    ) -> Installed {
+    ) -> LockChange {
         let near = self.own_in(holder.id, range, true);
         // Locks that touch the range in another mode stay.
         let gone: Vec<u64> = near
@@ -491,7 +491,7 @@ impl File {
             }
         }
         self.put(holder, joined, exclusive);
-        Installed { added, weaker }
+        LockChange { added, weaker }
     }
 
     /// Queues a request under `number`.
@@ -555,7 +555,7 @@ impl File {
                 true => {
                     let stacked = &mut self.more_mut().stacked;
                     stacked.put(&w.holder, w.range, w.exclusive);
-                    Installed {
+                    LockChange {
                         added: 1,
                         weaker: false,
                     }

@@ -3,7 +3,7 @@
 
 use super::holder::Holder;
 use super::tree::HolderId;
-use crate::claims::types::{Modes, Who};
+use crate::claims::types::{Modes, OwnerId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_base::invariant;
@@ -15,7 +15,7 @@ pub(in crate::claims) struct Open {
     pub(in crate::claims) deny: Modes,
     enforced: bool,
     /// Under which the owner's client has a grant for it.
-    pub(in crate::claims) key: Who,
+    pub(in crate::claims) key: OwnerId,
     parked: bool,
 }
 
@@ -25,7 +25,7 @@ impl Open {
         access: Modes,
         deny: Modes,
         enforced: bool,
-        key: Who,
+        key: OwnerId,
     ) -> Open {
         Open {
             holder,
@@ -61,7 +61,7 @@ fn bits(modes: Modes) -> [u32; 3] {
 }
 
 impl Counts {
-    fn of(open: &Open) -> Counts {
+    fn from_open(open: &Open) -> Counts {
         let deny = bits(open.deny);
         Counts {
             access: bits(open.access),
@@ -71,7 +71,7 @@ impl Counts {
     }
 
     fn change(&mut self, open: &Open, add: bool) {
-        let by = Counts::of(open);
+        let by = Counts::from_open(open);
         let all = [
             (&mut self.access, by.access),
             (&mut self.deny, by.deny),
@@ -147,7 +147,7 @@ impl Opens {
     fn own(&self, me: Option<HolderId>, parked: bool) -> Counts {
         let own = me.and_then(|id| self.by_holder.get(&id));
         own.filter(|o| o.parked == parked)
-            .map_or(Counts::default(), Counts::of)
+            .map_or(Counts::default(), Counts::from_open)
     }
 
     fn counts(&self, parked: bool) -> &Counts {

@@ -52,7 +52,7 @@ impl Reach {
         other_owner: NOBODY,
     };
 
-    fn of(owner: HolderId, last: u64) -> Reach {
+    fn from_lock(owner: HolderId, last: u64) -> Reach {
         Reach {
             far: last,
             owner,
@@ -132,7 +132,7 @@ impl Node {
         step();
         let of =
             |link: &Link, exclusives| link.as_ref().map_or(Reach::NONE, |n| *n.reach(exclusives));
-        let own = Reach::of(self.owner, self.last);
+        let own = Reach::from_lock(self.owner, self.last);
         self.all = own.join(of(&self.left, false)).join(of(&self.right, false));
         let own = match self.exclusive {
             true => own,

@@ -31,9 +31,16 @@ fn cast() -> Vec<Part> {
             key,
         }
     };
-    let nlm = |host, n| part(Protocol::Nlm, host, Who::Process(n), Who::Process(n));
-    let v4 = |host, n| part(Protocol::V4, host, Who::key(n), Who::key(0));
-    let smb = |host, n, lease| part(Protocol::Smb, host, Who::key(n), Who::key(lease));
+    let nlm = |host, n| {
+        part(
+            Protocol::Nlm,
+            host,
+            OwnerId::Process(n),
+            OwnerId::Process(n),
+        )
+    };
+    let v4 = |host, n| part(Protocol::V4, host, OwnerId::key(n), OwnerId::key(0));
+    let smb = |host, n, lease| part(Protocol::Smb, host, OwnerId::key(n), OwnerId::key(lease));
     vec![
         nlm(1, 1),
         nlm(1, 2),
@@ -111,7 +118,7 @@ fn reclaim(model: &mut Model, cast: &[Part]) -> (Claims, Arc<Notices>) {
             enforced: o.enforced,
             overwrite: false,
         };
-        assert_eq!(t.open(file(o.file), &request), Opened::Granted);
+        assert_eq!(t.open(file(o.file), &request), OpenOutcome::Granted);
     }
     // Empty mandatory ranges before the advisory ones that were joined around them.
     for (f, lock) in &model.mandatory {
@@ -342,11 +349,11 @@ fn run(seed: u64) {
                     overwrite,
                 };
                 let got = match t.open(file(f), &request) {
-                    Opened::Granted => Outcome::Granted,
-                    Opened::Denied => Outcome::Denied,
-                    Opened::Breaking(_) => Outcome::Breaking,
-                    Opened::DeletePending => Outcome::DeletePending,
-                    Opened::Full => panic!("{at}"),
+                    OpenOutcome::Granted => Outcome::Granted,
+                    OpenOutcome::Denied => Outcome::Denied,
+                    OpenOutcome::Breaking(_) => Outcome::Breaking,
+                    OpenOutcome::DeletePending => Outcome::DeletePending,
+                    OpenOutcome::Full => panic!("{at}"),
                 };
                 assert_eq!(
                     got,
@@ -363,9 +370,9 @@ fn run(seed: u64) {
             53..=62 if p.protocol != Protocol::Nlm => {
                 let holder = caching::under_key(&p.owner, &p.key);
                 let (kind, wanted) = match (smb, rng.below(2)) {
-                    (true, _) => (Kind::Lease, Caching(rng.below(8) as u8)),
-                    (false, 0) => (Kind::Delegation, Caching::READ_HANDLE),
-                    (false, _) => (Kind::Delegation, Caching::ALL),
+                    (true, _) => (Kind::Lease, CacheRights(rng.below(8) as u8)),
+                    (false, 0) => (Kind::Delegation, CacheRights::READ_HANDLE),
+                    (false, _) => (Kind::Delegation, CacheRights::ALL),
                 };
                 let got = t.grant(file(f), &holder, kind, wanted);
                 assert_eq!(
@@ -378,9 +385,9 @@ fn run(seed: u64) {
                 if !model.grants.is_empty() {
                     let g = model.grants[rng.below(model.grants.len() as u64) as usize].clone();
                     let keeps = match (rng.below(4), g.breaking) {
-                        (0, _) => Caching(rng.below(8) as u8),
+                        (0, _) => CacheRights(rng.below(8) as u8),
                         (1, Some((to, _))) => to,
-                        _ => Caching::NONE,
+                        _ => CacheRights::NONE,
                     };
                     let got = t.acknowledge(file(g.file), &g.owner, keeps);
                     assert_eq!(
@@ -494,12 +501,12 @@ fn run(seed: u64) {
                 };
                 let now = rng.below(2) == 0;
                 let when = match now {
-                    true => When::Now,
-                    false => When::OnClose,
+                    true => DeleteMode::Now,
+                    false => DeleteMode::OnClose,
                 };
                 let marked = match model.mark(f, &p.owner, now, &removal) {
-                    true => Marked::Yes,
-                    false => Marked::NotOpen,
+                    true => MarkOutcome::Yes,
+                    false => MarkOutcome::NotOpen,
                 };
                 assert_eq!(t.mark(file(f), &p.owner, when, &removal), marked, "{at}");
             }
@@ -515,8 +522,8 @@ fn run(seed: u64) {
                 }
             }
             106..=108 => {
-                let got = t.ask(file(f), actor(by));
-                let want = model.ask(f, by);
+                let got = t.request_attributes(file(f), actor(by));
+                let want = model.request_attributes(f, by);
                 assert_eq!(got.is_some(), want.is_some(), "{at}: {by:?}");
                 questions.extend(want.zip(got));
             }

@@ -25,7 +25,7 @@ pub(super) enum Protocol {
 pub(super) struct Part {
     pub(super) protocol: Protocol,
     pub(super) owner: Owner,
-    pub(super) key: Who,
+    pub(super) key: OwnerId,
 }
 
 impl Part {
@@ -50,7 +50,7 @@ impl Part {
 pub(super) struct MOpen {
     pub(super) file: u64,
     pub(super) owner: Owner,
-    pub(super) key: Who,
+    pub(super) key: OwnerId,
     pub(super) access: Modes,
     pub(super) deny: Modes,
     pub(super) enforced: bool,
@@ -61,9 +61,9 @@ pub(super) struct MGrant {
     pub(super) file: u64,
     pub(super) owner: Owner,
     pub(super) kind: Kind,
-    pub(super) caching: Caching,
+    pub(super) caching: CacheRights,
     /// To what, and the number of the tick that saw it first.
-    pub(super) breaking: Option<(Caching, Option<u64>)>,
+    pub(super) breaking: Option<(CacheRights, Option<u64>)>,
     /// Number of the question that its holder is asked, and that of the tick that saw it first.
     pub(super) asked: Option<(usize, Option<u64>)>,
 }
@@ -281,11 +281,11 @@ impl Model {
 
     /// Asks the one other holder that may have unsent writes and is not to give them up anyway; the
     /// number of the question.
-    pub(super) fn ask(&mut self, f: u64, by: Option<&Part>) -> Option<usize> {
+    pub(super) fn request_attributes(&mut self, f: u64, by: Option<&Part>) -> Option<usize> {
         let exempt = by.map(|p| (p.owner.client.clone(), p.key.clone()));
         let writes = |g: &&mut MGrant| {
             let own = exempt == Some((g.owner.client.clone(), g.owner.who.clone()));
-            g.file == f && !own && g.caching.has(Caching::WRITE) && g.breaking.is_none()
+            g.file == f && !own && g.caching.has(CacheRights::WRITE) && g.breaking.is_none()
         };
         let owner = self.grants.iter_mut().find(writes)?.owner.clone();
         if self.is_parked(f, &owner) {
@@ -328,7 +328,7 @@ impl Model {
         }
     }
 
-    pub(super) fn has(&self, f: u64, owner: &Owner) -> bool {
+    pub(super) fn has_claim(&self, f: u64, owner: &Owner) -> bool {
         self.opens.iter().any(|o| o.file == f && o.owner == *owner)
             || self.advisory.iter().any(|l| l.0 == f && l.2 == *owner)
             || self
@@ -341,7 +341,7 @@ impl Model {
     /// An owner that holds nothing any more is not parked either.
     pub(super) fn forget_idle(&mut self) {
         let parked = std::mem::take(&mut self.parked).into_iter();
-        self.parked = parked.filter(|p| self.has(p.0, &p.1)).collect();
+        self.parked = parked.filter(|p| self.has_claim(p.0, &p.1)).collect();
     }
 
     pub(super) fn set_advisory(&mut self, f: u64, l: &Lock) {
@@ -419,9 +419,9 @@ impl Model {
             let own = exempt == Some((g.owner.client.clone(), g.owner.who.clone()));
             let lost = Model::lost(g.kind, event);
             let letters = [
-                ("R", Caching::READ),
-                ("W", Caching::WRITE),
-                ("H", Caching::HANDLE),
+                ("R", CacheRights::READ),
+                ("W", CacheRights::WRITE),
+                ("H", CacheRights::HANDLE),
             ];
             let kept = |l: &str, c| g.caching.has(c) && !lost.contains(l);
             let hit = letters
@@ -438,12 +438,12 @@ impl Model {
                 self.drop_parked(f, &g.owner);
                 continue;
             }
-            let mut to = Caching::NONE;
-            if g.kind == Kind::Lease && kept("R", Caching::READ) {
+            let mut to = CacheRights::NONE;
+            if g.kind == Kind::Lease && kept("R", CacheRights::READ) {
                 let left = letters.iter().filter(|(l, c)| kept(l, *c));
                 to = left.fold(to, |sum, (_, c)| sum | *c);
             }
-            let answer = g.kind == Kind::Delegation || g.caching != Caching::READ;
+            let answer = g.kind == Kind::Delegation || g.caching != CacheRights::READ;
             self.notices.push(Notice::Break {
                 file: file(f),
                 owner: g.owner.clone(),
@@ -457,7 +457,7 @@ impl Model {
                 held.breaking = Some((to, None));
                 wait = true;
             } else {
-                assert_eq!(to, Caching::NONE);
+                assert_eq!(to, CacheRights::NONE);
                 self.grants.retain(|h| h.file != f || h.owner != g.owner);
                 self.forget_idle();
             }
@@ -611,7 +611,13 @@ impl Model {
         }
     }
 
-    pub(super) fn grant(&mut self, f: u64, owner: &Owner, kind: Kind, wanted: Caching) -> Caching {
+    pub(super) fn grant(
+        &mut self,
+        f: u64,
+        owner: &Owner,
+        kind: Kind,
+        wanted: CacheRights,
+    ) -> CacheRights {
         let mine = |g: &&MGrant| g.file == f && g.owner == *owner;
         let had = self.grants.iter().find(mine).cloned();
         let others = self
@@ -649,24 +655,24 @@ impl Model {
             .chain(others.iter().map(|g| &g.owner));
         let mut may = wanted;
         if ranges && everybody.into_iter().any(|who| !shares(who)) {
-            may = Caching::NONE;
+            may = CacheRights::NONE;
         }
         if others
             .iter()
-            .any(|g| g.breaking.is_some() || g.caching.has(Caching::WRITE))
+            .any(|g| g.breaking.is_some() || g.caching.has(CacheRights::WRITE))
         {
-            may = Caching::NONE;
+            may = CacheRights::NONE;
         }
         let excludes = |o: &&MOpen| o.access.has(Modes::WRITE) || o.deny.has(Modes::READ);
         if kind == Kind::Delegation && foreign.iter().any(excludes) {
-            may = Caching::NONE;
+            may = CacheRights::NONE;
         }
         let bears = |o: &&MOpen| o.access != Modes::NONE || o.deny.any(Modes::BOTH);
         if !others.is_empty() || foreign.iter().any(bears) {
-            may = may & !Caching::WRITE;
+            may = may & !CacheRights::WRITE;
         }
-        if !may.has(Caching::READ) {
-            may = Caching::NONE;
+        if !may.has(CacheRights::READ) {
+            may = CacheRights::NONE;
         }
         if let Some(had) = &had
             && (had.breaking.is_some() || !may.has(had.caching))
@@ -687,7 +693,7 @@ impl Model {
         may
     }
 
-    pub(super) fn acknowledge(&mut self, f: u64, owner: &Owner, keeps: Caching) -> bool {
+    pub(super) fn acknowledge(&mut self, f: u64, owner: &Owner, keeps: CacheRights) -> bool {
         let mine = |g: &&mut MGrant| g.file == f && g.owner == *owner;
         let Some(g) = self.grants.iter_mut().find(mine) else {
             return keeps.is_none();
@@ -696,7 +702,7 @@ impl Model {
         if !most.has(keeps) {
             return false;
         }
-        if keeps.has(Caching::READ) {
+        if keeps.has(CacheRights::READ) {
             (g.caching, g.breaking, g.asked) = (keeps, None, None);
         } else {
             self.grants.retain(|g| g.file != f || g.owner != *owner);
@@ -707,7 +713,7 @@ impl Model {
 
     pub(super) fn park(&mut self, f: u64, owner: &Owner) {
         self.queue.retain(|l| l.0 != f || l.1.owner != *owner);
-        if !self.has(f, owner) {
+        if !self.has_claim(f, owner) {
             return;
         }
         if !self.is_parked(f, owner) {

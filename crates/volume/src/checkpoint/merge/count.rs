@@ -27,8 +27,8 @@ impl<S: NodeSource> Merge<'_, S> {
         }
         if let Some(rec) = self.stored_inode(ino)? {
             let gone = usage::of_inode(rec.blocks).negated();
-            usage::add(&mut self.usage, Owners::of(&rec), gone);
-            usage::add(&mut self.ended, Owners::of(&rec), gone);
+            usage::add(&mut self.usage, Owners::from_record(&rec), gone);
+            usage::add(&mut self.ended, Owners::from_record(&rec), gone);
         }
         Ok(())
     }
@@ -40,11 +40,14 @@ impl<S: NodeSource> Merge<'_, S> {
             return Ok(());
         }
         if let Some(rec) = self.stored_inode(Ino(key.ino))? {
-            self.count_inode(Owners::of(&rec), usage::of_inode(rec.blocks).negated());
+            self.count_inode(
+                Owners::from_record(&rec),
+                usage::of_inode(rec.blocks).negated(),
+            );
         }
         if let Edit::Put(_, value) = edit {
             let rec = InodeRec::decode(value).ok_or_else(|| damaged(key))?;
-            self.count_inode(Owners::of(&rec), usage::of_inode(rec.blocks));
+            self.count_inode(Owners::from_record(&rec), usage::of_inode(rec.blocks));
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use weir_store::tree::NodeSource;
 
 use super::{Merge, damaged};
 use crate::format::reading::{after, get, scan};
-use crate::format::record::{Stored, WINDOW, Window, kind};
+use crate::format::record::{StoredBlock, WINDOW, Window, kind};
 use crate::overlay::file_delta::FileDelta;
 
 /// Windows of a file, by their keys.
@@ -63,7 +63,7 @@ impl<S: NodeSource> Merge<'_, S> {
             let before = old.as_ref().map_or(0, Window::stored) as i64;
             let had = old.is_some();
             let mut window = old.unwrap_or(Window::EMPTY);
-            let mut gone: Vec<Stored> = Vec::new();
+            let mut gone: Vec<StoredBlock> = Vec::new();
             for (block, slot) in (start..).zip(&mut window.blocks) {
                 if data.hides(block) {
                     gone.extend(slot.take());
@@ -114,7 +114,7 @@ impl<S: NodeSource> Merge<'_, S> {
                 if own != Some((first, end)) {
                     continue;
                 }
-                let mut gone: Vec<Stored> = Vec::new();
+                let mut gone: Vec<StoredBlock> = Vec::new();
                 for (block, slot) in (key.sub..).zip(&mut window.blocks) {
                     if data.hides(block) {
                         gone.extend(slot.take());
@@ -132,7 +132,12 @@ impl<S: NodeSource> Merge<'_, S> {
     }
 
     /// Frees blocks that were punched out of a window, and puts the rest of it.
-    fn put_rest(&mut self, key: Key, window: Window, gone: Vec<Stored>) -> Result<(), StoreError> {
+    fn put_rest(
+        &mut self,
+        key: Key,
+        window: Window,
+        gone: Vec<StoredBlock>,
+    ) -> Result<(), StoreError> {
         if gone.is_empty() {
             // The whole range was the target of a clone since.
             return Ok(());
@@ -178,7 +183,7 @@ impl<S: NodeSource> Merge<'_, S> {
                     if !with_pages {
                         let slots = (key.sub..).zip(&mut window.blocks);
                         let hidden = slots.filter(|(block, _)| data.hides(*block));
-                        let gone: Vec<Stored> = hidden.filter_map(|(_, s)| s.take()).collect();
+                        let gone: Vec<StoredBlock> = hidden.filter_map(|(_, s)| s.take()).collect();
                         freed += gone.len() as i64;
                         self.put_rest(key, window, gone)?;
                     }

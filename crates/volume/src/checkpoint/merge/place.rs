@@ -8,13 +8,16 @@ use weir_store::tree::NodeSource;
 use weir_store::{BlockPtr, StoreError};
 
 use super::Merge;
-use crate::format::record::Stored;
+use crate::format::record::StoredBlock;
 use crate::overlay::direct::LONGEST_WRITE;
 use crate::overlay::file_delta::FileDelta;
 
 impl<S: NodeSource> Merge<'_, S> {
     /// Allocates a block for every page that has none, and queues its write.
-    pub(super) fn place(&mut self, data: &FileDelta) -> Result<Vec<(u64, Stored)>, StoreError> {
+    pub(super) fn place(
+        &mut self,
+        data: &FileDelta,
+    ) -> Result<Vec<(u64, StoredBlock)>, StoreError> {
         let mut placed = Vec::with_capacity(data.pages().len());
         let mut run: Vec<(u64, Frame, u32)> = Vec::new();
         let mut adopted = (BlockAddr(0), 0);
@@ -27,7 +30,7 @@ impl<S: NodeSource> Merge<'_, S> {
                     adopted = (place.addr, 0);
                 }
                 adopted.1 += 1;
-                let stored = Stored {
+                let stored = StoredBlock {
                     addr: place.addr,
                     birth: self.cp.generation(),
                     crc: place.crc,
@@ -63,7 +66,7 @@ impl<S: NodeSource> Merge<'_, S> {
     pub(super) fn write_run(
         &mut self,
         run: &mut Vec<(u64, Frame, u32)>,
-        placed: &mut Vec<(u64, Stored)>,
+        placed: &mut Vec<(u64, StoredBlock)>,
     ) -> Result<(), StoreError> {
         let birth = self.cp.generation();
         let mut rest = std::mem::take(run);
@@ -71,7 +74,7 @@ impl<S: NodeSource> Merge<'_, S> {
             let (addr, count) = self.cp.alloc(rest.len() as u32, None)?;
             let tail = rest.split_off((count as usize).min(rest.len()));
             for (i, (block, frame, crc)) in (0u64..).zip(&rest) {
-                let stored = Stored {
+                let stored = StoredBlock {
                     addr: BlockAddr(addr.0 + i),
                     birth,
                     crc: *crc,
@@ -104,7 +107,7 @@ impl<S: NodeSource> Merge<'_, S> {
 
     /// Keeps a page that is being written in the cache, where reads find it once the overlay is
     /// dropped.
-    fn keep(&self, stored: Stored, frame: &Frame) {
+    fn keep(&self, stored: StoredBlock, frame: &Frame) {
         let ptr = BlockPtr {
             addr: stored.addr,
             birth: stored.birth,

@@ -17,7 +17,7 @@ use weir_store::node::Key;
 use weir_store::tree::NodeSource;
 
 use super::Merge;
-use crate::format::record::{Stored, WINDOW, Window, kind};
+use crate::format::record::{StoredBlock, WINDOW, Window, kind};
 use crate::format::shared_runs::GROUP;
 use crate::overlay::delta::Delta;
 use crate::overlay::file_delta::FileDelta;
@@ -35,10 +35,10 @@ struct Target {
 
 /// Blocks whose references are dropped after all have been counted.
 #[derive(Default)]
-struct Dropped(Vec<Run>);
+struct DroppedRuns(Vec<Run>);
 
-impl Dropped {
-    fn push(&mut self, block: Stored) {
+impl DroppedRuns {
+    fn push(&mut self, block: StoredBlock) {
         match self.0.last_mut() {
             Some(last)
                 if last.birth == block.birth
@@ -56,10 +56,10 @@ impl Dropped {
     }
 }
 
-fn blocks_of(run: Run) -> impl Iterator<Item = Stored> {
+fn blocks_of(run: Run) -> impl Iterator<Item = StoredBlock> {
     (run.addr.0..)
         .take(run.count as usize)
-        .map(move |addr| Stored {
+        .map(move |addr| StoredBlock {
             addr: weir_base::BlockAddr(addr),
             birth: run.birth,
             crc: 0,
@@ -69,7 +69,7 @@ fn blocks_of(run: Run) -> impl Iterator<Item = Stored> {
 impl<S: NodeSource> Merge<'_, S> {
     /// Gives the targets of all clones the blocks of their sources.
     pub(super) fn clones(&mut self, deltas: &[(Ino, Arc<Delta>)]) -> Result<(), StoreError> {
-        let mut dropped = Dropped::default();
+        let mut dropped = DroppedRuns::default();
         for (ino, delta) in deltas.iter().filter(|(_, delta)| !delta.dead) {
             let Some(data) = delta.data.as_deref().filter(|d| !d.shares().is_empty()) else {
                 // The file is not the target of a clone.
@@ -92,7 +92,7 @@ impl<S: NodeSource> Merge<'_, S> {
     }
 
     /// Adds a reference to a block.
-    fn refer(&mut self, block: Stored) -> Result<(), StoreError> {
+    fn refer(&mut self, block: StoredBlock) -> Result<(), StoreError> {
         let before = self.shared.changed();
         self.shared.share(self.src, &self.root, block)?;
         self.bytes += (self.shared.changed() - before) * GROUP_BYTES;
@@ -102,7 +102,7 @@ impl<S: NodeSource> Merge<'_, S> {
     }
 
     /// Drops a reference to a block. Returns true if others remain.
-    pub(super) fn drop_reference(&mut self, block: Stored) -> Result<bool, StoreError> {
+    pub(super) fn drop_reference(&mut self, block: StoredBlock) -> Result<bool, StoreError> {
         let before = self.shared.changed();
         let shared = self.shared.release(self.src, &self.root, block)?;
         let changed = self.shared.changed() - before;
@@ -136,7 +136,7 @@ impl<S: NodeSource> Merge<'_, S> {
         ino: Ino,
         is_new: bool,
         data: &FileDelta,
-        dropped: &mut Dropped,
+        dropped: &mut DroppedRuns,
     ) -> Result<i64, StoreError> {
         let mut change = 0;
         // Two ranges may meet in one window.

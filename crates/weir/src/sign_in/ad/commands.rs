@@ -18,14 +18,14 @@ use weir_node::{data_folder, os};
 const RELOAD: &str = "ad reload";
 
 /// Commands of the control socket: reading the membership again, and all others by `next`.
-pub struct Asked<C> {
+pub struct MembershipCommands<C> {
     /// The membership.
     pub membership: Arc<Membership>,
     /// The other commands.
     pub next: C,
 }
 
-impl<C: Commands> Commands for Asked<C> {
+impl<C: Commands> Commands for MembershipCommands<C> {
     fn run(&self, request: &str, say: &mut dyn FnMut(&str) -> io::Result<()>) -> Result<String> {
         if request != RELOAD {
             return self.next.run(request, say);
@@ -46,7 +46,7 @@ pub fn run(command: &AdCommand) -> Result<()> {
     match command {
         AdCommand::Join(args) => join(args),
         AdCommand::Show { data, output } => match ad::read(data)? {
-            Some(member) => output.print(&described(&member), shown(&member).trim_end()),
+            Some(member) => output.print(&described(&member), render_member(&member).trim_end()),
             None => output.print(&Value::Null, "a member of no domain"),
         },
         AdCommand::Testjoin { data, output } => {
@@ -105,7 +105,7 @@ fn join(args: &AdJoin) -> Result<()> {
     let name = os::host_name();
     let member = ad::join(&args.data, &request, &name, &args.user, &password)?;
     let known = known(&args.data);
-    let text = format_args!("{}joined {}{known}", shown(&member), member.domain);
+    let text = format_args!("{}joined {}{known}", render_member(&member), member.domain);
     args.output.print(&described(&member), text)
 }
 
@@ -120,7 +120,7 @@ fn described(member: &Member) -> Value {
     })
 }
 
-fn shown(member: &Member) -> String {
+fn render_member(member: &Member) -> String {
     let mut out = String::new();
     for (name, value) in [
         ("domain", &member.domain),
@@ -136,7 +136,7 @@ fn shown(member: &Member) -> String {
 
 /// Asks a running server to read the membership again. Returns what to add to the command's output.
 fn known(data: &Path) -> String {
-    match control_socket::ask(data, RELOAD) {
+    match control_socket::send_request(data, RELOAD) {
         Ok(said) => format!("; {said}"),
         Err(_) => ", from the server's next start on".to_owned(),
     }

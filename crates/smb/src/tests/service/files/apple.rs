@@ -80,7 +80,7 @@ fn fill(c: &mut Client<'_>) {
         let options = u32::from(name == "dir");
         let made = c.one(command::CREATE, create(name, ALL, SHARE, CREATE, options).1);
         assert_eq!(made.status, Status::SUCCESS);
-        c.ask(false, &[close(&made.file())]);
+        c.send_chain(false, &[close(&made.file())]);
     }
     for (name, data) in [
         ("rich:AFP_AfpInfo", afp_info()),
@@ -88,7 +88,7 @@ fn fill(c: &mut Client<'_>) {
         ("dir:AFP_AfpInfo", afp_info()),
     ] {
         let stream = c.open(name, ALL, CREATE).unwrap();
-        let written = c.ask(false, &[write(&stream, 0, &data), close(&stream)]);
+        let written = c.send_chain(false, &[write(&stream, 0, &data), close(&stream)]);
         assert_eq!(statuses(&written), [Status::SUCCESS; 2]);
     }
 }

@@ -163,7 +163,7 @@ fn a_link_itself_is_opened_read_listed_and_deleted() {
 
     let deleted = c.one(command::CREATE, link(DELETE, DELETE_ON_CLOSE).1);
     assert_eq!(deleted.status, Status::SUCCESS);
-    c.ask(false, &[close(&file), close(&deleted.file())]);
+    c.send_chain(false, &[close(&file), close(&deleted.file())]);
     let gone = c.one(command::CREATE, link(READ_ATTRIBUTES, 0).1).status;
     assert_eq!(gone, Status::OBJECT_NAME_NOT_FOUND);
     let there = c.one(command::CREATE, create("dir\\f", DATA, SHARE, OPEN, 0).1);
@@ -176,7 +176,7 @@ fn what_is_related_to_a_create_that_stopped_fails_likewise() {
     let world = linked();
     let mut c = Client::ready(&world, 1);
     let same = [0xff; 16];
-    let all = c.ask(
+    let all = c.send_chain(
         true,
         &[
             create("relative", DATA, SHARE, OPEN, 0),
@@ -325,7 +325,7 @@ fn a_client_makes_a_link_gives_it_another_target_and_takes_it_away() {
         c.delete_point(&file, &point(TAG_SYMLINK, &[])),
         Status::NOT_A_REPARSE_POINT
     );
-    c.ask(false, &[close(&file)]);
+    c.send_chain(false, &[close(&file)]);
     // A file as before, which has data.
     let again = c.open("link", DATA, OPEN).unwrap();
     assert_eq!(number(&mut c, &again), before);
@@ -359,7 +359,7 @@ fn a_link_to_a_directory_is_made_of_one_and_is_shown_as_one() {
     let hidden = c.one(command::SET_INFO, set(&inside, FILE, 4, 0, &basic).1);
     assert_eq!(hidden.status, Status::SUCCESS);
     assert_eq!(c.tag(&inside).0, DIRECTORY | REPARSE_POINT | 2);
-    c.ask(false, &[close(&inside)]);
+    c.send_chain(false, &[close(&inside)]);
     let open = |options: u32| {
         create(
             "below\\x",
@@ -384,19 +384,19 @@ fn a_link_to_a_directory_is_made_of_one_and_is_shown_as_one() {
     );
     assert_eq!(c.tag(&link), (DIRECTORY | 2, 0));
     let child = c.made("below\\x\\y", 0);
-    c.ask(false, &[close(&child)]);
+    c.send_chain(false, &[close(&child)]);
     assert_eq!(
         c.set_point(&link, &symlink("dir", 1)),
         Status::DIRECTORY_NOT_EMPTY
     );
     let gone = create("below\\x\\y", DELETE, SHARE, OPEN, DELETE_ON_CLOSE);
     let gone = c.one(command::CREATE, gone.1).file();
-    c.ask(false, &[close(&gone)]);
+    c.send_chain(false, &[close(&gone)]);
     assert_eq!(c.set_point(&link, &symlink("dir", 1)), Status::SUCCESS);
     // rmdir: with the last close, through an open that began as one of a directory too.
     let disposition = c.one(command::SET_INFO, set(&link, FILE, 13, 0, &[1]).1);
     assert_eq!(disposition.status, Status::SUCCESS);
-    c.ask(false, &[close(&link)]);
+    c.send_chain(false, &[close(&link)]);
     let options = DIRECTORY_FILE | OPEN_REPARSE_POINT;
     let gone = c.one(command::CREATE, open(options).1).status;
     assert_eq!(gone, Status::OBJECT_NAME_NOT_FOUND);
@@ -411,7 +411,7 @@ fn a_directory_that_became_a_link_goes_with_its_last_close() {
     let mut c = Client::ready(&world, 1);
     let dir = c.made("d", DIRECTORY_FILE | DELETE_ON_CLOSE);
     assert_eq!(c.set_point(&dir, &symlink("x", 1)), Status::SUCCESS);
-    c.ask(false, &[close(&dir)]);
+    c.send_chain(false, &[close(&dir)]);
     let gone = create("d", READ_ATTRIBUTES, SHARE, OPEN, OPEN_REPARSE_POINT);
     let gone = c.one(command::CREATE, gone.1).status;
     assert_eq!(gone, Status::OBJECT_NAME_NOT_FOUND);
@@ -535,7 +535,7 @@ fn links_are_made_by_who_may_and_of_what_nobody_else_uses() {
     let reader = c.one(command::CREATE, reader.1).file();
     assert_eq!(c.set_point(&reader, &link), Status::ACCESS_DENIED);
     assert_eq!(c.delete_point(&reader, &none), Status::ACCESS_DENIED);
-    c.ask(false, &[close(&reader)]);
+    c.send_chain(false, &[close(&reader)]);
     // The root of the share has no name, and a stream is none of a file's.
     let all = READ_ATTRIBUTES | WRITE_ATTRIBUTES;
     let root = c
@@ -550,14 +550,14 @@ fn links_are_made_by_who_may_and_of_what_nobody_else_uses() {
         Status::NOT_SUPPORTED,
         "it has a stream"
     );
-    c.ask(false, &[close(&stream), close(&file), close(&root)]);
+    c.send_chain(false, &[close(&stream), close(&file), close(&root)]);
 
     // Another client has it open for its data.
     let mut d = Client::ready(&world, 2);
     let file = c.open("g", 3 | WRITE_ATTRIBUTES, CREATE).unwrap();
     let other = d.open("g", 1, OPEN).unwrap();
     assert_eq!(c.set_point(&file, &link), Status::SHARING_VIOLATION);
-    d.ask(false, &[close(&other)]);
+    d.send_chain(false, &[close(&other)]);
     // For its attributes alone: that is in nobody's way.
     let other = d.open("g", READ_ATTRIBUTES, OPEN).unwrap();
     assert_eq!(c.set_point(&file, &link), Status::SUCCESS);

@@ -15,7 +15,7 @@ fn as_apple(c: &mut Client<'_>) {
     let data = [1, 1, 0u64].map(u64::to_le_bytes).concat();
     put_contexts(&mut body, &[(b"AAPL", data)]);
     let root = c.one(command::CREATE, body).file();
-    c.ask(false, &[close(&root)]);
+    c.send_chain(false, &[close(&root)]);
 }
 
 fn dir(c: &mut Client<'_>, name: &str) -> Vec<u8> {
@@ -79,7 +79,7 @@ fn a_client_of_macos_renames_a_folder_and_opens_below_follow() {
         other.send(set(&others, FILE, 13, 0, &[1])).status,
         Status::SUCCESS
     );
-    other.ask(false, &[close(&others)]);
+    other.send_chain(false, &[close(&others)]);
     assert_eq!(
         other.open("x\\g", ALL, OPEN),
         Err(Status::OBJECT_NAME_NOT_FOUND)
@@ -100,7 +100,7 @@ fn a_durable_open_is_found_by_the_path_that_it_has_by_now() {
         (command, body)
     };
     let opened = mac.send(asks("d\\f", &[first(), lease(7, R_H)]));
-    assert!(crate::tests::durable::has(&opened, b"DHnQ"));
+    assert!(crate::tests::durable::has_context(&opened, b"DHnQ"));
     let file = opened.file();
     world.ended(1);
     assert_eq!(rename(&mut other, &folder, "e"), Status::SUCCESS);
@@ -136,7 +136,7 @@ fn opens_made_beside_renames_know_their_path() {
                     match other.open(&name, ALL, CREATE) {
                         Ok(file) if all.len() < 500 => all.push(file),
                         Ok(file) => {
-                            other.ask(false, &[close(&file)]);
+                            other.send_chain(false, &[close(&file)]);
                         }
                         Err(Status::OBJECT_PATH_NOT_FOUND | Status::OBJECT_NAME_COLLISION) => {}
                         Err(status) => panic!("{status:?}"),

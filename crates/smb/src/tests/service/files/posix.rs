@@ -182,7 +182,7 @@ fn what_is_deleted_or_replaced_loses_its_name_at_once_and_stays_open() {
         assert_eq!(status, Status::OBJECT_NAME_NOT_FOUND, "{name}");
     };
     let goes_on = |c: &mut Client<'_>, file: &[u8]| {
-        let answers = c.ask(false, &[write(file, 0, b"more"), read(file, 0, 4)]);
+        let answers = c.send_chain(false, &[write(file, 0, b"more"), read(file, 0, 4)]);
         assert_eq!(statuses(&answers), [Status::SUCCESS; 2]);
     };
     let open = |c: &mut Client<'_>, name: &str| {
@@ -195,14 +195,14 @@ fn what_is_deleted_or_replaced_loses_its_name_at_once_and_stays_open() {
     let deletes = posix("f", DELETE, OPEN, DELETE_ON_CLOSE, 0);
     let deletes = c.one(command::CREATE, deletes).file();
     assert_eq!(
-        statuses(&c.ask(false, &[close(&deletes)])),
+        statuses(&c.send_chain(false, &[close(&deletes)])),
         [Status::SUCCESS]
     );
     gone(&mut c, "f");
     goes_on(&mut c, &kept);
     // Another file has the name, and is not touched by the close of the old one.
     let second = open(&mut c, "f");
-    c.ask(false, &[close(&kept)]);
+    c.send_chain(false, &[close(&kept)]);
     goes_on(&mut c, &second);
     assert_eq!(
         c.one(command::CREATE, posix("f", DATA, OPEN, 0, 0)).status,
@@ -242,7 +242,7 @@ fn what_is_deleted_or_replaced_loses_its_name_at_once_and_stays_open() {
         .file();
     let now = set(&opened, FILE, 64, 0, &3u32.to_le_bytes());
     let kept = open(&mut c, "f");
-    let answers = plain.ask(false, &[now, close(&opened)]);
+    let answers = plain.send_chain(false, &[now, close(&opened)]);
     assert_eq!(statuses(&answers), [Status::SUCCESS; 2]);
     gone(&mut c, "f");
     goes_on(&mut c, &kept);

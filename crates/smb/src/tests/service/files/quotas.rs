@@ -42,7 +42,7 @@ fn limited() -> World {
 }
 
 /// A query with ReturnSingle, RestartScan, a list of SIDs, and a start.
-fn ask(
+fn build_query(
     file: &[u8],
     [single, restart]: [bool; 2],
     list: &[Sid],
@@ -120,42 +120,47 @@ fn root_sees_all_quotas_and_a_user_his_own() {
     ] {
         let open = open.unwrap();
         let two = [Sid::user(9), Sid::user(7)];
-        let asked = alice.send(ask(&open, [false; 2], &two, None));
+        let asked = alice.send(build_query(&open, [false; 2], &two, None));
         assert_eq!(entries(&asked), [nine.clone(), own.clone()]);
-        let single = alice.send(ask(&open, [true, false], &two, None));
+        let single = alice.send(build_query(&open, [true, false], &two, None));
         assert_eq!(entries(&single), std::slice::from_ref(&nine));
         // One who holds nothing has the default; root has no limit, and one of no user nothing.
         let others = [Sid::user(5), Sid::user(0), Sid::group(7)];
-        let asked = entries(&alice.send(ask(&open, [false; 2], &others, None)));
+        let asked = entries(&alice.send(build_query(&open, [false; 2], &others, None)));
         assert_eq!(asked[0], default(5));
         assert_eq!(asked[1].2..=asked[1].3, NO_LIMIT..=NO_LIMIT);
         assert_eq!(asked[2], (Sid::group(7), 0, NO_LIMIT, NO_LIMIT));
         // The whole list, one by one, to its end, and again.
         let root = asked[1].clone();
         for _ in 0..2 {
-            let first = alice.send(ask(&open, [true, true], &[], None));
+            let first = alice.send(build_query(&open, [true, true], &[], None));
             assert_eq!(entries(&first), std::slice::from_ref(&root));
-            let rest = alice.send(ask(&open, [false; 2], &[], None));
+            let rest = alice.send(build_query(&open, [false; 2], &[], None));
             assert_eq!(entries(&rest), [own.clone(), nine.clone()]);
-            let end = alice.send(ask(&open, [false; 2], &[], None));
+            let end = alice.send(build_query(&open, [false; 2], &[], None));
             assert_eq!(end.status, Status::NO_MORE_ENTRIES);
         }
-        let from = alice.send(ask(&open, [false; 2], &[], Some(&Sid::user(8))));
+        let from = alice.send(build_query(&open, [false; 2], &[], Some(&Sid::user(8))));
         assert_eq!(entries(&from), std::slice::from_ref(&nine));
-        let nobody = alice.send(ask(&open, [false; 2], &[], Some(&Sid::group(8))));
+        let nobody = alice.send(build_query(&open, [false; 2], &[], Some(&Sid::group(8))));
         assert_eq!(nobody.status, Status::INVALID_PARAMETER);
     }
 
     let index = bob.open(INDEX, 0x2_019f, OPEN).unwrap();
-    let asked = bob.send(ask(&index, [false; 2], &[Sid::user(7)], None));
+    let asked = bob.send(build_query(&index, [false; 2], &[Sid::user(7)], None));
     assert_eq!(entries(&asked), std::slice::from_ref(&own));
-    let others = bob.send(ask(&index, [false; 2], &[Sid::user(7), Sid::user(9)], None));
+    let others = bob.send(build_query(
+        &index,
+        [false; 2],
+        &[Sid::user(7), Sid::user(9)],
+        None,
+    ));
     assert_eq!(others.status, Status::ACCESS_DENIED);
     assert_eq!(
-        entries(&bob.send(ask(&index, [false, true], &[], None))),
+        entries(&bob.send(build_query(&index, [false, true], &[], None))),
         [own]
     );
-    let end = bob.send(ask(&index, [false; 2], &[], None));
+    let end = bob.send(build_query(&index, [false; 2], &[], None));
     assert_eq!(end.status, Status::NO_MORE_ENTRIES);
 }
 
@@ -173,7 +178,7 @@ fn a_reply_has_the_entries_that_fit() {
     let two = alice.send(raw(&index, &all, 2 * one));
     assert_eq!(entries(&two).len(), 2);
     // A list that is not whole has another status.
-    let mut list = ask(&index, [false; 2], &[Sid::user(7), Sid::user(9)], None);
+    let mut list = build_query(&index, [false; 2], &[Sid::user(7), Sid::user(9)], None);
     list.1[4..8].copy_from_slice(&one.to_le_bytes());
     assert_eq!(alice.send(list).status, Status::BUFFER_OVERFLOW);
     let malformed = alice.send(raw(&index, &all[..15], 4096));
@@ -236,9 +241,9 @@ fn a_volume_without_rules_has_no_quotas() {
     let world = world();
     let mut alice = Client::ready(&world, 1);
     let index = alice.open(INDEX, 0x81, OPEN).unwrap();
-    let all = alice.send(ask(&index, [false, true], &[], None));
+    let all = alice.send(build_query(&index, [false, true], &[], None));
     assert_eq!(all.status, Status::NO_MORE_ENTRIES);
-    let asked = alice.send(ask(&index, [false; 2], &[Sid::user(7)], None));
+    let asked = alice.send(build_query(&index, [false; 2], &[Sid::user(7)], None));
     assert_eq!(entries(&asked), [(Sid::user(7), 0, NO_LIMIT, NO_LIMIT)]);
     let control = words(&info(&alice.send(query(&index, FILESYSTEM, 6, 0))));
     assert_eq!(control[3..], [NO_LIMIT, NO_LIMIT, 0]);
