@@ -22,7 +22,7 @@ pub fn recall(
     runtime: &Handle,
     stopped: &dyn Fn() -> bool,
 ) {
-    if claims.heard_in(volume.id()).none() {
+    if claims.version_in(volume.id()).none() {
         return;
     }
     let breaks = |(ino, event): &(Ino, Event)| {

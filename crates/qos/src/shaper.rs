@@ -298,7 +298,7 @@ impl<T> Shaper<T> {
             }
             self.free.push(at);
         }
-        if let Some(node) = self.at_mut(parent) {
+        if let Some(node) = self.node_at_mut(parent) {
             node.children = less(node.children, 1, "children of a node");
         }
         self.refresh(parent, now);
@@ -405,7 +405,7 @@ impl<T> Shaper<T> {
             at = node.parent;
         }
         at = Some(id.index);
-        while let Some(node) = at.and_then(|at| self.at_mut(at)) {
+        while let Some(node) = at.and_then(|at| self.node_at_mut(at)) {
             node.meters.reserve(direction, bytes, ops);
             at = node.parent;
         }
@@ -426,7 +426,7 @@ impl<T> Shaper<T> {
             return;
         }
         let mut at = Some(id.index);
-        while let Some(node) = at.and_then(|at| self.at_mut(at)) {
+        while let Some(node) = at.and_then(|at| self.node_at_mut(at)) {
             if let (Some(ops), Some(bytes)) = (
                 node.usage.ops.get_mut(direction as usize),
                 node.usage.bytes.get_mut(direction as usize),
@@ -454,7 +454,7 @@ impl<T> Shaper<T> {
         if self.try_start(id, direction, bytes, now) {
             return SubmitOutcome::Start(payload);
         }
-        if let Some(node) = self.at_mut(id.index) {
+        if let Some(node) = self.node_at_mut(id.index) {
             let at = direction as usize;
             if let (Some(queue), Some(since)) =
                 (node.queue.get_mut(at), node.held_since.get_mut(at))
@@ -479,7 +479,7 @@ impl<T> Shaper<T> {
     pub fn release(&mut self, now: Nanos) -> Option<(NodeId, T)> {
         self.next_release().filter(|at| *at <= now)?;
         let (leaf, direction) = self.select(now)?;
-        let node = self.at_mut(leaf)?;
+        let node = self.node_at_mut(leaf)?;
         let id = NodeId {
             index: leaf,
             stamp: node.stamp,
@@ -537,7 +537,7 @@ impl<T> Shaper<T> {
         }
         let mut at = Some(id.index);
         let mut charged = 0;
-        while let Some(node) = at.and_then(|at| self.at_mut(at)) {
+        while let Some(node) = at.and_then(|at| self.node_at_mut(at)) {
             let whole = node.meters.charge_metadata(now, kind);
             node.usage.metadata += whole;
             charged += whole;
@@ -566,7 +566,7 @@ impl<T> Shaper<T> {
             return;
         }
         let mut at = Some(id.index);
-        while let Some(node) = at.and_then(|at| self.at_mut(at)) {
+        while let Some(node) = at.and_then(|at| self.node_at_mut(at)) {
             node.meters.refund(direction, bytes, ops);
             if let (Some(sum), Some(count)) = (
                 node.usage.bytes.get_mut(direction as usize),
@@ -677,7 +677,7 @@ impl<T> Shaper<T> {
     /// Charges a request to all nodes from a leaf to the root.
     fn charge(&mut self, leaf: u32, direction: Direction, bytes: u64, now: Nanos) {
         let cost = self.charge_path(leaf, direction, bytes, now);
-        if let Some(node) = self.at_mut(leaf) {
+        if let Some(node) = self.node_at_mut(leaf) {
             let other = node
                 .served
                 .get(1 - direction as usize)
@@ -708,7 +708,7 @@ impl<T> Shaper<T> {
         bytes: u64,
         now: Nanos,
     ) -> Option<Nanos> {
-        let node = self.at_mut(at)?;
+        let node = self.node_at_mut(at)?;
         let own = node.meters.charge(now, direction, bytes, 1);
         if let (Some(sum), Some(ops)) = (
             node.usage.bytes.get_mut(direction as usize),
@@ -725,10 +725,10 @@ impl<T> Shaper<T> {
         let above = self.charge_path(parent, direction, bytes, now);
         let vtime = self.node_at(parent).map_or(0, |above| above.vtime);
         let start = tag.max(vtime);
-        if let Some(above) = self.at_mut(parent) {
+        if let Some(above) = self.node_at_mut(parent) {
             above.vtime = start;
         }
-        if let Some(node) = self.at_mut(at) {
+        if let Some(node) = self.node_at_mut(at) {
             node.tag = start + scaled(above.unwrap_or(bytes).max(1), weight);
         }
         own.max(above)
@@ -745,7 +745,7 @@ impl<T> Shaper<T> {
         }
         let mut at = Some(from);
         while let Some(index) = at {
-            let Some(node) = self.at_mut(index) else {
+            let Some(node) = self.node_at_mut(index) else {
                 invariant!(false, "node {index} has a child, and is not there");
                 return;
             };
@@ -783,7 +783,7 @@ impl<T> Shaper<T> {
         };
         let before = self.unplace(index);
         let vtime = self.node_at(parent).map_or(0, |node| node.vtime);
-        let Some(node) = self.at_mut(index) else {
+        let Some(node) = self.node_at_mut(index) else {
             invariant!(false, "node {index} was there just now");
             return;
         };
@@ -802,7 +802,7 @@ impl<T> Shaper<T> {
             ready => Readiness::Later(ready),
         });
         let place = node.place;
-        let Some(above) = self.at_mut(parent) else {
+        let Some(above) = self.node_at_mut(parent) else {
             invariant!(false, "node {index} is below {parent}, which is not there");
             return;
         };
@@ -824,11 +824,11 @@ impl<T> Shaper<T> {
 
     /// Removes a node from its parent's sets, and returns its former places.
     fn unplace(&mut self, index: u32) -> [Readiness; 2] {
-        let Some(node) = self.at_mut(index) else {
+        let Some(node) = self.node_at_mut(index) else {
             return [Readiness::Idle; 2];
         };
         let places = std::mem::replace(&mut node.place, [Readiness::Idle; 2]);
-        let Some(above) = node.parent.and_then(|parent| self.at_mut(parent)) else {
+        let Some(above) = node.parent.and_then(|parent| self.node_at_mut(parent)) else {
             return places;
         };
         for (kids, place) in above.kids.iter_mut().zip(places) {
@@ -850,7 +850,7 @@ impl<T> Shaper<T> {
 
     fn count(&mut self, leaf: u32, mut change: impl FnMut(&mut Usage)) {
         let mut at = Some(leaf);
-        while let Some(node) = at.and_then(|at| self.at_mut(at)) {
+        while let Some(node) = at.and_then(|at| self.node_at_mut(at)) {
             change(&mut node.usage);
             at = node.parent;
         }
@@ -860,7 +860,7 @@ impl<T> Shaper<T> {
         self.nodes.get(index as usize)?.as_ref()
     }
 
-    fn at_mut(&mut self, index: u32) -> Option<&mut Node<T>> {
+    fn node_at_mut(&mut self, index: u32) -> Option<&mut Node<T>> {
         self.nodes.get_mut(index as usize)?.as_mut()
     }
 
@@ -869,7 +869,8 @@ impl<T> Shaper<T> {
     }
 
     fn get_mut(&mut self, id: NodeId) -> Option<&mut Node<T>> {
-        self.at_mut(id.index).filter(|node| node.stamp == id.stamp)
+        self.node_at_mut(id.index)
+            .filter(|node| node.stamp == id.stamp)
     }
 }
 

@@ -19,7 +19,7 @@
 //!   there.
 //! - In a volume of NTFS style the list alone counts: what a directory passes on is not limited by
 //!   a mode, what is made where nothing is passed on is its owner's alone, and the root of a new
-//!   volume is everyone's (see `guard`).
+//!   volume is everyone's (see `acl_cache`).
 //! - What a directory passes on is no part of what it allows itself if it is *inherit-only*. An
 //!   entry of which both is true becomes two when the mode is set: one that is passed on as it was,
 //!   and one for the directory, which the mode limits.

@@ -28,7 +28,7 @@ use crate::large::Elsewhere;
 use crate::ops::check_own_name;
 use crate::pipeline::{ChargeProof, MetadataRead, MetadataWrite, OpContext, Operand};
 use crate::session::AccessModel;
-use crate::snapdir::FileRef;
+use crate::snapshot_dir::FileRef;
 
 type Result<T> = std::result::Result<T, Halt>;
 
@@ -327,7 +327,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
                 return Ok(self.made_here(self.mkdir(cx, charged, name, attrs)?));
             }
             let attributes = self.run(cx, |cx| {
-                let (attrs, _) = self.check_making(cx, name, FileKind::Directory, attrs)?;
+                let (attrs, _) = self.check_create(cx, name, FileKind::Directory, attrs)?;
                 let who = &self.who.unix;
                 Ok(Attributes {
                     // Permission bits are twelve.

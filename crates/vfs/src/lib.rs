@@ -6,41 +6,41 @@
 //! ([`pipeline`]).
 //!
 //! Reading order: `session` (the caller), `pipeline` (the way to a volume), `ops` (the operations),
-//! `snapdir` (the directory of snapshots), `error` (failures and waits). Then come `access`
-//! (permissions) with `acl` and `guard`, and `exports` (the clients that are admitted) with
+//! `snapshot_dir` (the directory of snapshots), `error` (failures and waits). Then come `access`
+//! (permissions) with `acl` and `acl_cache`, and `exports` (the clients that are admitted) with
 //! `clients`, `names` and `admission`. Volumes of other servers are in `directory` and
 //! `relocation`. The rest is `throttle` (limits), `claims` (what others hold
-//! of a file), `grace` (claims that outlive a restart) and `watch` (reports of changed names).
+//! of a file), `grace` (claims that outlive a restart) and `notify` (reports of changed names).
 
 pub mod access;
 pub mod acl;
+mod acl_cache;
 mod admission;
 pub mod claims;
 mod clients;
+mod conflict;
 pub mod directory;
 mod error;
 mod exports;
 pub mod grace;
-mod guard;
 mod handle;
 mod identity;
 mod large;
 mod large_ops;
 pub mod names;
-mod opened;
+pub mod notify;
+mod open_ops;
 mod ops;
-mod passage;
 pub mod pipeline;
 mod rare;
 pub mod relocation;
 mod session;
-mod snapdir;
+mod snapshot_dir;
 pub mod stats;
 pub mod throttle;
 mod trees;
 mod vfs;
 pub mod waits;
-pub mod watch;
 
 pub use admission::Admissions;
 pub use clients::Clients;
@@ -59,7 +59,7 @@ pub use pipeline::{
     OpContext, Operand,
 };
 pub use session::{AccessModel, Flavour, GrantedAccess, Session};
-pub use snapdir::{FileRef, SNAPSHOT_DIRECTORY};
+pub use snapshot_dir::{FileRef, SNAPSHOT_DIRECTORY};
 pub use throttle::ClientKey;
 pub use vfs::{Redirect, Vfs};
 /// Events that happen once.

@@ -9,19 +9,19 @@
 
 use crate::access::{self, R, W, X};
 use crate::claims::{Actor, ClaimsVersion, Event, HolderAttr};
+use crate::conflict::{self, Io};
 use crate::error::{BadName, Error, Halt, OpResult, Suspend};
 use crate::exports::Export;
 use crate::handle::{HANDLE_BYTES, Namespace};
 use crate::identity::Identity;
-use crate::passage::{self, Io};
+use crate::notify::Event as Report;
 use crate::pipeline::{
     ChargeProof, DataRead, DataWrite, Exempt, MetadataRead, MetadataWrite, OpContext, Operand,
 };
 use crate::session::AccessModel;
-use crate::snapdir::{FileRef, ReadSource};
+use crate::snapshot_dir::{FileRef, ReadSource};
 use crate::throttle::ClientKey;
 use crate::vfs::Vfs;
-use crate::watch::Event as Report;
 use crate::{EngineContext, Volume};
 use std::borrow::Cow;
 use weir_base::Time;
@@ -107,7 +107,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Returns the volume or the snapshot, for reading.
-    pub(crate) fn reading(&self) -> Result<ReadSource<'t>> {
+    pub(crate) fn read_source(&self) -> Result<ReadSource<'t>> {
         ReadSource::new(&self.export.volume, self.file.namespace)
     }
 
@@ -164,7 +164,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
 
     /// Returns true if another client may have written what it has not sent yet: one relaxed load.
     pub fn may_be_held(&self) -> bool {
-        self.file.namespace == Namespace::Live && !self.claims.heard(self.file_id()).none()
+        self.file.namespace == Namespace::Live && !self.claims.version_of(self.file_id()).none()
     }
 
     /// Returns the attributes, and what another client than `actor` says of them that may have
@@ -302,7 +302,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         if let Some(found) = self.lookup_snapshots(cx, name)? {
             return Ok(found);
         }
-        match self.reading()?.lookup(cx, self.file.ino, name) {
+        match self.read_source()?.lookup(cx, self.file.ino, name) {
             Ok(mut found) => {
                 self.guard(cx, &mut found.dir)?;
                 access::require(&found.dir, &self.who.unix, X)?;
@@ -329,7 +329,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
             if self.file.namespace == Namespace::Snapshots {
                 return Err(Error::Invalid.into());
             }
-            Ok(self.reading()?.readlink(cx, self.file.ino)?)
+            Ok(self.read_source()?.readlink(cx, self.file.ino)?)
         })
     }
 
@@ -354,9 +354,9 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         })
     }
 
-    /// Checks the making of `name`; returns the attributes to make it with, and what was heard of
+    /// Checks the making of `name`; returns the attributes to make it with, and the version of
     /// claims.
-    pub(crate) fn check_making(
+    pub(crate) fn check_create(
         &self,
         cx: &mut EngineContext,
         name: &[u8],
@@ -379,14 +379,19 @@ impl<'t, A: AccessModel> Operand<'t, A> {
             }
             return Err(e.into());
         }
-        let heard = self.pass_names(cx, &[(parent.ino, None)], None)?;
+        let version = self.pass_names(cx, &[(parent.ino, None)], None)?;
         let attrs = access::for_creation(&parent, &self.who.unix, kind, attrs);
-        Ok((self.inherit(cx, &parent, kind, attrs)?, heard))
+        Ok((self.inherit(cx, &parent, kind, attrs)?, version))
     }
 
     /// Reports that something was made in this directory, and returns the result.
-    fn made(&self, heard: ClaimsVersion, name: &[u8], done: Done<CreateOut>) -> Done<CreateOut> {
-        self.names_changed(heard, [(Some(self.file.ino), Event::Entries)]);
+    fn report_created(
+        &self,
+        version: ClaimsVersion,
+        name: &[u8],
+        done: Done<CreateOut>,
+    ) -> Done<CreateOut> {
+        self.names_changed(version, [(Some(self.file.ino), Event::Entries)]);
         self.report_of(self.file.ino, name, &done.value.attr, Report::Added);
         done
     }
@@ -401,9 +406,9 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     ) -> OpResult<Done<CreateOut>> {
         self.run(cx, |cx| {
             let _held = self.hold_entry(name)?;
-            let (attrs, heard) = self.check_making(cx, name, FileKind::Directory, attrs)?;
+            let (attrs, version) = self.check_create(cx, name, FileKind::Directory, attrs)?;
             let done = self.volume().mkdir(cx, self.file.ino, name, &attrs)?;
-            Ok(self.made(heard, name, done))
+            Ok(self.report_created(version, name, done))
         })
     }
 
@@ -418,7 +423,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     ) -> OpResult<Done<CreateOut>> {
         self.run(cx, |cx| {
             let _held = self.hold_entry(name)?;
-            let (attrs, heard) = self.check_making(cx, name, FileKind::Symlink, attrs)?;
+            let (attrs, version) = self.check_create(cx, name, FileKind::Symlink, attrs)?;
             if target.len() > MAX_SYMLINK {
                 return Err(Error::NameTooLong.into());
             }
@@ -427,7 +432,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
             }
             let dir = self.file.ino;
             let done = self.volume().symlink(cx, dir, name, target, &attrs)?;
-            Ok(self.made(heard, name, done))
+            Ok(self.report_created(version, name, done))
         })
     }
 
@@ -443,36 +448,40 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     ) -> OpResult<Done<CreateOut>> {
         self.run(cx, |cx| {
             let _held = self.hold_entry(name)?;
-            let (attrs, heard) = self.check_making(cx, name, kind, attrs)?;
+            let (attrs, version) = self.check_create(cx, name, kind, attrs)?;
             if matches!(kind, FileKind::Block | FileKind::Char) && !self.who.unix.is_root() {
                 return Err(Error::Perm.into());
             }
             let dir = self.file.ino;
             let done = self.volume().mknod(cx, dir, name, kind, rdev, &attrs)?;
-            Ok(self.made(heard, name, done))
+            Ok(self.report_created(version, name, done))
         })
     }
 
     /// Makes the checks of REMOVE and RMDIR.
-    pub(crate) fn removing(&self, cx: &mut EngineContext, name: &[u8]) -> Result<ClaimsVersion> {
+    pub(crate) fn check_remove(
+        &self,
+        cx: &mut EngineContext,
+        name: &[u8],
+    ) -> Result<ClaimsVersion> {
         self.writable()?;
         let parent = self.directory(cx)?;
         check_own_name(name)?;
         self.not_reserved(name, Error::ReadOnly)?;
-        self.unlinking(cx, &parent, name)?;
+        self.check_unlink(cx, &parent, name)?;
         self.pass_names(cx, &[(parent.ino, Some(name))], None)
     }
 
     /// Reports that a name was removed from this directory, and returns the result.
-    pub(crate) fn removed(
+    pub(crate) fn report_removed(
         &self,
-        heard: ClaimsVersion,
+        version: ClaimsVersion,
         name: &[u8],
         done: Done<RemoveOut>,
     ) -> Done<RemoveOut> {
         let (dir, child) = (self.file.ino, &done.value.child);
         let changed = [(Some(dir), Event::Entries), (Some(child.ino), Event::Name)];
-        self.names_changed(heard, changed);
+        self.names_changed(version, changed);
         self.report_of(dir, name, child, Report::Removed);
         done
     }
@@ -486,9 +495,9 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     ) -> OpResult<Done<RemoveOut>> {
         self.run(cx, |cx| {
             let _held = self.hold_removal(cx, name)?;
-            let heard = self.removing(cx, name)?;
+            let version = self.check_remove(cx, name)?;
             let done = self.volume().remove(cx, self.file.ino, name)?;
-            Ok(self.removed(heard, name, done))
+            Ok(self.report_removed(version, name, done))
         })
     }
 
@@ -501,9 +510,9 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     ) -> OpResult<Done<RemoveOut>> {
         self.run(cx, |cx| {
             let _held = self.hold_removal(cx, name)?;
-            let heard = self.removing(cx, name)?;
+            let version = self.check_remove(cx, name)?;
             let done = self.volume().rmdir(cx, self.file.ino, name)?;
-            Ok(self.removed(heard, name, done))
+            Ok(self.report_removed(version, name, done))
         })
     }
 
@@ -538,11 +547,11 @@ impl<'t, A: AccessModel> Operand<'t, A> {
             access::require(&source_dir, &self.who.unix, W | X)?;
             access::require(&target_dir, &self.who.unix, W | X)?;
             if !self.who.unix.is_root() {
-                self.renaming(cx, &source_dir, from, &target_dir, to)?;
+                self.check_rename_here(cx, &source_dir, from, &target_dir, to)?;
             }
             let (from_dir, to_dir) = (self.file.ino, target.file.ino);
             let both = [(from_dir, Some(from)), (to_dir, Some(to))];
-            let heard = self.pass_names(cx, &both, None)?;
+            let version = self.pass_names(cx, &both, None)?;
             let done = self.volume().rename(cx, from_dir, from, to_dir, to)?;
             let changed = [
                 (Some(from_dir), Event::Entries),
@@ -550,7 +559,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
                 (Some(done.value.moved), Event::Name),
                 (done.value.replaced, Event::Name),
             ];
-            self.names_changed(heard, changed);
+            self.names_changed(version, changed);
             let (moved, replaced) = (done.value.moved, done.value.replaced);
             self.report_rename((from_dir, from), (to_dir, to), (moved, replaced));
             Ok(done)
@@ -558,7 +567,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Makes the checks of a rename that concern what is renamed and replaced.
-    fn renaming(
+    fn check_rename_here(
         &self,
         cx: &mut EngineContext,
         source: &Attr,
@@ -612,10 +621,10 @@ impl<'t, A: AccessModel> Operand<'t, A> {
             self.not_reserved(name, Error::Exists)?;
             access::require(&parent, &self.who.unix, W | X)?;
             let (file, dir) = (self.file.ino, dir.file.ino);
-            let heard = self.pass_names(cx, &[(dir, None)], Some(file))?;
+            let version = self.pass_names(cx, &[(dir, None)], Some(file))?;
             let done = self.volume().link(cx, file, dir, name)?;
             let changed = [(Some(dir), Event::Entries), (Some(file), Event::Attributes)];
-            self.names_changed(heard, changed);
+            self.names_changed(version, changed);
             self.report_of(dir, name, &done.value.attr, Report::Added);
             Ok(done)
         })
@@ -684,7 +693,7 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
-    /// Sets attributes; with `guard`, only if that is still the ctime.
+    /// Sets attributes; with `acl_cache`, only if that is still the ctime.
     pub fn setattr(
         &self,
         cx: &mut OpContext,
@@ -713,18 +722,22 @@ impl<A: AccessModel> Operand<'_, A> {
                 guard = None;
                 self.put_list_first(cx, ino, &list, set.mode.unwrap_or(attr.mode))?;
             }
-            passage::heard(
+            conflict::with_claims_check(
                 cx,
-                |cx, heard| volume.setattr_if(cx, ino, &set, guard, || self.holds(ino, heard)),
+                |cx, version| {
+                    volume.setattr_if(cx, ino, &set, guard, || {
+                        self.check_claims_version(ino, version)
+                    })
+                },
                 |_| {
-                    let heard = self.ask_attributes()?;
+                    let version = self.ask_attributes()?;
                     // Under SMB's rules ranges bind READ and WRITE alone: who was granted to write
                     // may cut (smbtorture's smb2.lock.truncate, as Windows has it).
                     let binds = !matches!(self.access.actor(), Actor::Mandatory { .. });
                     if let Some(size) = set.size.filter(|_| binds) {
                         self.ask_io(Io::cut(ino, size.min(attr.size)))?;
                     }
-                    Ok(heard)
+                    Ok(version)
                 },
             )
         })
@@ -741,19 +754,19 @@ impl<A: AccessModel> Operand<'_, A> {
             if self.file.namespace == Namespace::Snapshots {
                 return Err(Error::IsDir.into());
             }
-            let (reading, len) = (self.reading()?, charged.bytes());
+            let (reading, len) = (self.read_source()?, charged.bytes());
             let ino = self.file.ino;
             let read = |cx: &mut EngineContext, guard: Option<Guard>| {
-                passage::heard(
+                conflict::with_claims_check(
                     cx,
-                    |cx, heard| {
+                    |cx, version| {
                         let allowed = |attr: &Attr| {
                             match (attr.guard, guard) {
                                 (Guard::Mode, _) => self.may_read(attr)?,
                                 (_, Some(guard)) => self.may_read(&Attr { guard, ..*attr })?,
                                 (_, None) => return Err(Halt::Unread),
                             }
-                            self.holds(ino, heard)
+                            self.check_claims_version(ino, version)
                         };
                         reading.read_if(cx, ino, offset, len, allowed)
                     },
@@ -822,13 +835,13 @@ impl<A: AccessModel> Operand<'_, A> {
                 offset,
                 len: (len > 0).then_some(len),
             };
-            passage::heard(
+            conflict::with_claims_check(
                 cx,
-                |cx, heard| {
-                    let (read, written) = heard.unzip();
+                |cx, version| {
+                    let (read, written) = version.unzip();
                     let allowed = || {
-                        source.holds(from.0, read)?;
-                        self.holds(to.0, written)
+                        source.check_claims_version(from.0, read)?;
+                        self.check_claims_version(to.0, written)
                     };
                     let volume = self.volume();
                     volume.clone_range_if(set_ids, cx, from, to, len, allowed)
@@ -883,10 +896,10 @@ impl<A: AccessModel> Operand<'_, A> {
             let attrs = access::for_creation(&parent, &self.who.unix, FileKind::Regular, attrs);
             let attrs = self.inherit(cx, &parent, FileKind::Regular, attrs)?;
             let volume = self.volume();
-            let done = passage::heard(
+            let done = conflict::with_claims_check(
                 cx,
-                |cx, heard| {
-                    let allowed = |ino| self.holds(ino, heard);
+                |cx, version| {
+                    let allowed = |ino| self.check_claims_version(ino, version);
                     volume.create_if(cx, dir, name, how, &attrs, allowed)
                 },
                 |cx| {
@@ -897,7 +910,7 @@ impl<A: AccessModel> Operand<'_, A> {
                 },
             )?;
             Ok(match made {
-                Some(heard) => self.made(heard, name, done),
+                Some(version) => self.report_created(version, name, done),
                 None => done,
             })
         })

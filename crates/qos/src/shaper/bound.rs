@@ -164,7 +164,7 @@ impl<T> Shaper<T> {
     ) {
         let last = self.last_on_path(leaf, direction);
         let Some(since) = self
-            .at_mut(leaf)
+            .node_at_mut(leaf)
             .and_then(|node| node.held_since.get_mut(direction as usize))
         else {
             // The leaf was removed.
@@ -187,7 +187,7 @@ impl<T> Shaper<T> {
             return;
         }
         let mut at = Some(leaf);
-        while let Some(node) = at.and_then(|at| self.at_mut(at)) {
+        while let Some(node) = at.and_then(|at| self.node_at_mut(at)) {
             let sums = node.bound.get_or_insert_default();
             if bound {
                 sums.add(by, from, now);

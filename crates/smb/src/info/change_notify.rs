@@ -11,7 +11,7 @@ use crate::proto::status::Status;
 use std::sync::Arc;
 use weir_auth::wire::{Put, Reader};
 use weir_vfs::claims::{Event as Claimed, Style};
-use weir_vfs::watch::Event;
+use weir_vfs::notify::Event;
 use weir_vfs::{AccessModel, Exempt, FileId, MetadataRead, Stop, Suspend};
 
 impl Run<'_> {
@@ -103,7 +103,7 @@ impl Run<'_> {
         let vfs = &self.s.vfs;
         let (watched, claimed) = (
             vfs.watchers.is_active(),
-            !vfs.claims.heard_in(file.id.volume).none(),
+            !vfs.claims.version_in(file.id.volume).none(),
         );
         if !watched && !claimed {
             return;

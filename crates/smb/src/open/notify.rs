@@ -1,7 +1,7 @@
 //! CHANGE_NOTIFY (MS-SMB2 §3.3.5.19, MS-FSA §2.1.5.11): clients that watch directories.
 //!
 //! A watch belongs to an open. It begins with the first CHANGE_NOTIFY, which fixes what is watched,
-//! and ends with the open. Every change that the VFS reports ([`weir_vfs::watch`]), over any
+//! and ends with the open. Every change that the VFS reports ([`weir_vfs::notify`]), over any
 //! protocol, is compared with the watches of its directory, and with those of whole trees on the
 //! way up to the volume's root. Each directory has one [`Feed`], whatever the number of its
 //! watches. The request of a watch that has waited longest is answered at once. If none waits, the
@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use weir_base::{Budget, Ino, VolumeId};
-use weir_vfs::watch::{Event, Report, Watcher, Way};
+use weir_vfs::notify::{Event, Report, Watcher, Way};
 use weir_vfs::{FileId, Namespace, Vfs};
 
 /// Action (MS-FSCC §2.7.1).

@@ -80,11 +80,11 @@ impl Hints {
         &self.volumes[spread(volume.0, VOLUMES)]
     }
 
-    pub(super) fn heard(&self, file: FileId) -> ClaimsVersion {
+    pub(super) fn version_of(&self, file: FileId) -> ClaimsVersion {
         ClaimsVersion(self.of_file(file).load(Ordering::Relaxed))
     }
 
-    pub(super) fn heard_in(&self, volume: VolumeId) -> ClaimsVersion {
+    pub(super) fn version_in(&self, volume: VolumeId) -> ClaimsVersion {
         ClaimsVersion(self.of_volume(volume).load(Ordering::Relaxed))
     }
 
@@ -113,18 +113,18 @@ mod tests {
     #[test]
     fn what_was_heard_holds_until_the_claims_change() {
         let (hints, f) = (Hints::new(), file(1));
-        assert!(hints.heard(f).none() && hints.heard_in(f.volume).none());
+        assert!(hints.version_of(f).none() && hints.version_in(f.volume).none());
         let changes = [(false, true), (true, true), (true, true), (true, false)];
         for (had, has) in changes {
-            let before = (hints.heard(f), hints.heard_in(f.volume));
+            let before = (hints.version_of(f), hints.version_in(f.volume));
             hints.change(f, had, has);
-            let after = (hints.heard(f), hints.heard_in(f.volume));
+            let after = (hints.version_of(f), hints.version_in(f.volume));
             assert!(after.0 != before.0 && after.1 != before.1, "{had} {has}");
             assert_eq!((after.0.none(), after.1.none()), (!has, !has));
         }
-        let before = hints.heard(f);
+        let before = hints.version_of(f);
         hints.change(f, false, false);
-        assert_eq!(hints.heard(f), before);
+        assert_eq!(hints.version_of(f), before);
     }
 
     #[cfg(model)]

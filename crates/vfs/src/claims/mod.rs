@@ -701,13 +701,13 @@ impl Claims {
 
     /// Returns the hints' state of the claims in a file that bind others, without asking the table:
     /// one relaxed load.
-    pub fn heard(&self, file: FileId) -> ClaimsVersion {
-        self.hints.heard(file)
+    pub fn version_of(&self, file: FileId) -> ClaimsVersion {
+        self.hints.version_of(file)
     }
 
     /// Returns the hints' state for all files of the volume: one relaxed load.
-    pub fn heard_in(&self, volume: VolumeId) -> ClaimsVersion {
-        self.hints.heard_in(volume)
+    pub fn version_in(&self, volume: VolumeId) -> ClaimsVersion {
+        self.hints.version_in(volume)
     }
 }
 

@@ -816,7 +816,7 @@ fn threads_share_opens_caches_and_parking() {
     drop(sink);
     t.release_all(ServiceId(2));
     assert_eq!(t.totals(), NOTHING);
-    assert!((0..3).all(|f| t.heard(file(f)).none()));
+    assert!((0..3).all(|f| t.version_of(file(f)).none()));
     assert!(t.graph.lock().is_empty());
 }
 

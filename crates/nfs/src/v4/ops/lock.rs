@@ -187,7 +187,7 @@ impl Run<'_> {
         let admitted = grace.admit_new(against, file, now);
         admitted.map_err(|_| Status::Grace)?;
         let claims = &self.s.vfs.claims;
-        if !claims.heard(file).none() {
+        if !claims.version_of(file).none() {
             // The holder of a write delegation may have locked the file by itself.
             let client = self.client();
             let actor = Actor::Client { owner: &client.own };

@@ -355,7 +355,11 @@ impl<'a> Run<'a> {
         // A directory may cover another one, and names need a look-up.
         let plain = attr.kind != FileKind::Directory && self.s.idmap.get().is_none();
         let current = Fh::File(*file) == self.c.current;
-        if !plain || !current || attrs::wants_more(mask) || !self.s.vfs.claims.heard(*file).none() {
+        if !plain
+            || !current
+            || attrs::wants_more(mask)
+            || !self.s.vfs.claims.version_of(*file).none()
+        {
             return false;
         }
         let object = Object {

@@ -227,7 +227,7 @@ fn compare(t: &Claims, model: &Model, at: &str) {
             .any(|o| o.file == f && o.enforced && !o.deny.is_none())
             || model.mandatory.iter().any(|l| l.0 == f)
             || model.grants.iter().any(|g| g.file == f);
-        assert_eq!(t.heard(file(f)).none(), !binds, "{at}: hint of {f}");
+        assert_eq!(t.version_of(file(f)).none(), !binds, "{at}: hint of {f}");
     }
     let totals = t.totals();
     assert_eq!(
@@ -574,7 +574,7 @@ fn run(seed: u64) {
     (0..FILES).for_each(|f| t.deleted(file(f)));
     assert_eq!(t.totals(), Totals::default(), "seed {seed}");
     assert!(t.graph.lock().is_empty(), "seed {seed}");
-    assert!((0..FILES).all(|f| t.heard(file(f)).none()) && t.heard_in(VolumeId(1)).none());
+    assert!((0..FILES).all(|f| t.version_of(file(f)).none()) && t.version_in(VolumeId(1)).none());
 }
 
 #[test]

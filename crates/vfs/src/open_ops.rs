@@ -3,13 +3,13 @@
 use crate::EngineContext;
 use crate::access::{self, X};
 use crate::claims::{Actor, Event, Passage};
+use crate::conflict::{self, Io};
 use crate::error::{Error, Halt, OpResult, Suspend};
 use crate::handle::Namespace;
 use crate::ops::check_name;
-use crate::passage::{self, Io};
 use crate::pipeline::{ChargeProof, DataWrite, MetadataRead, MetadataWrite, OpContext, Operand};
 use crate::session::AccessModel;
-use crate::snapdir::FileRef;
+use crate::snapshot_dir::FileRef;
 use std::cell::Cell;
 use std::time::Duration;
 use weir_base::Time;
@@ -168,14 +168,14 @@ impl<A: AccessModel> Operand<'_, A> {
         name: &[u8],
     ) -> OpResult<Done<RemoveOut>> {
         self.run(cx, |cx| {
-            let heard = self.removing(cx, name)?;
+            let version = self.check_remove(cx, name)?;
             let (volume, dir) = (self.volume(), self.file.ino);
             // Which of both it is may change in between: then the second answer counts.
             let done = match volume.remove(cx, dir, name) {
                 Err(volume::Stop::Fail(FsError::IsDir)) => volume.rmdir(cx, dir, name)?,
                 done => done?,
             };
-            Ok(self.removed(heard, name, done))
+            Ok(self.report_removed(version, name, done))
         })
     }
 
@@ -236,16 +236,16 @@ impl<A: AccessModel> Operand<'_, A> {
             let set_ids = self.set_ids();
             let volume = self.volume();
             let offset = Cell::new(place(attr.size)?);
-            passage::heard(
+            conflict::with_claims_check(
                 cx,
-                |cx, heard| {
+                |cx, version| {
                     let allowed = |size| {
                         let now = place(size)?;
                         if offset.replace(now) != now {
                             // The table is asked about the bytes that it would be by now.
                             return Err(Halt::Claimed);
                         }
-                        self.holds(ino, heard)
+                        self.check_claims_version(ino, version)
                     };
                     volume.write_if(set_ids, cx, ino, offset.get(), data, how, allowed)
                 },
@@ -272,7 +272,7 @@ impl<A: AccessModel> Operand<'_, A> {
             if let Some((found, file)) = self.lookup_snapshots(cx, name)? {
                 return Ok((found, file, name.into()));
             }
-            match self.reading()?.lookup_folded(cx, self.file.ino, name) {
+            match self.read_source()?.lookup_folded(cx, self.file.ino, name) {
                 Ok((mut found, stored)) => {
                     self.guard(cx, &mut found.dir)?;
                     access::require(&found.dir, &self.who.unix, X)?;
@@ -357,7 +357,7 @@ impl<A: AccessModel> Operand<'_, A> {
             if self.file.namespace == Namespace::Snapshots {
                 return Err(Error::NotFound.into());
             }
-            Ok(self.reading()?.xattr(cx, self.file.ino, name)?)
+            Ok(self.read_source()?.xattr(cx, self.file.ino, name)?)
         })
     }
 
@@ -373,7 +373,7 @@ impl<A: AccessModel> Operand<'_, A> {
             if self.file.namespace == Namespace::Snapshots {
                 return Ok(Vec::new());
             }
-            Ok(self.reading()?.xattrs(cx, self.file.ino)?)
+            Ok(self.read_source()?.xattrs(cx, self.file.ino)?)
         })
     }
 
@@ -391,10 +391,10 @@ impl<A: AccessModel> Operand<'_, A> {
             let attr = self.attr(cx)?;
             self.may_write(&attr)?;
             let (volume, ino) = (self.volume(), self.file.ino);
-            passage::heard(
+            conflict::with_claims_check(
                 cx,
-                |cx, heard| {
-                    let allowed = || self.holds(ino, heard);
+                |cx, version| {
+                    let allowed = || self.check_claims_version(ino, version);
                     volume.set_xattr_if(cx, ino, name, value, how, allowed)
                 },
                 |_| self.ask_attributes(),
@@ -419,7 +419,7 @@ impl<A: AccessModel> Operand<'_, A> {
     ) -> OpResult<Vec<Stream>> {
         self.run(cx, |cx| match self.file.namespace {
             Namespace::Snapshots => Ok(Vec::new()),
-            _ => Ok(self.reading()?.streams(cx, self.file.ino)?),
+            _ => Ok(self.read_source()?.streams(cx, self.file.ino)?),
         })
     }
 
@@ -430,7 +430,7 @@ impl<A: AccessModel> Operand<'_, A> {
             if self.file.namespace == Namespace::Snapshots {
                 return Err(Error::NotFound.into());
             }
-            let found = self.reading()?.stream(cx, self.file.ino, name)?;
+            let found = self.read_source()?.stream(cx, self.file.ino, name)?;
             let file = self.near(found.attr.ino);
             Ok((found, file))
         })
@@ -505,22 +505,22 @@ impl<A: AccessModel> Operand<'_, A> {
             let (parent, attr) = (dir.directory(cx)?, self.attr(cx)?);
             let listed = self.is_ntfs() && attr.guard != Guard::Mode;
             if !listed && !access::owns(&attr, &self.who.unix) {
-                dir.unlinking(cx, &parent, name)?;
+                dir.check_unlink(cx, &parent, name)?;
             }
             if let Actor::Mandatory { owner, key, .. } = self.access.actor() {
                 match self.claims.sole(self.claimed(ino), owner, key) {
                     Passage::Denied => return Err(Error::Busy.into()),
-                    passage => passage::result(passage)?,
+                    passage => conflict::result(passage)?,
                 }
             }
             let to = match target {
                 Some(target) => Conversion::Link(target),
                 None => Conversion::Plain(self.mode_of_plain(&attr)),
             };
-            let heard = dir.pass_names(cx, &[(parent.ino, Some(name))], None)?;
+            let version = dir.pass_names(cx, &[(parent.ino, Some(name))], None)?;
             let done = self.volume().convert(cx, (parent.ino, name), ino, to)?;
             let changed = [(Some(parent.ino), Event::Entries), (Some(ino), Event::Name)];
-            dir.names_changed(heard, changed);
+            dir.names_changed(version, changed);
             Ok(done)
         })
     }
@@ -555,7 +555,7 @@ impl<A: AccessModel> Operand<'_, A> {
                 // Bytes that another client has written and not sent yet are data.
                 self.ask_io(Io::read(self.file.ino, from, MAX_IO))?;
             }
-            Ok(self.reading()?.seek(cx, self.file.ino, start, what)?)
+            Ok(self.read_source()?.seek(cx, self.file.ino, start, what)?)
         })?;
         match sought {
             Sought::NotBefore(next) => {
@@ -591,10 +591,10 @@ impl<A: AccessModel> Operand<'_, A> {
                 },
             };
             let (set_ids, hole) = (self.set_ids(), (offset, len));
-            passage::heard(
+            conflict::with_claims_check(
                 cx,
-                |cx, heard| {
-                    let allowed = || self.holds(ino, heard);
+                |cx, version| {
+                    let allowed = || self.check_claims_version(ino, version);
                     volume.punch_if(set_ids, cx, ino, hole, at_end, allowed)
                 },
                 |_| self.ask_io(io),

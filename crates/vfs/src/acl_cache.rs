@@ -13,12 +13,12 @@ use crate::EngineContext;
 use crate::access::{self, S_ISVTX, W, X, grants, owns};
 use crate::acl::{Acl, Principal, mask};
 use crate::claims::{Actor, Style};
+use crate::conflict;
 use crate::error::{Error, Halt, OpResult};
 use crate::handle::Namespace;
-use crate::passage;
 use crate::pipeline::{ChargeProof, MetadataWrite, OpContext, Operand};
 use crate::session::AccessModel;
-use crate::snapdir::ReadSource;
+use crate::snapshot_dir::ReadSource;
 use weir_base::Ino;
 use weir_volume::{Attr, Change, Done, FileKind, Guard, SetAttr, SetTime};
 
@@ -95,7 +95,7 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// Checks that the entry may be taken out of the directory.
-    pub(crate) fn unlinking(
+    pub(crate) fn check_unlink(
         &self,
         cx: &mut EngineContext,
         dir: &Attr,
@@ -206,10 +206,10 @@ impl<A: AccessModel> Operand<'_, A> {
         list: &[u8],
         mode: u32,
     ) -> Result<Done<Change>, Halt> {
-        passage::heard(
+        conflict::with_claims_check(
             cx,
-            |cx, heard| {
-                let allowed = || self.holds(ino, heard);
+            |cx, version| {
+                let allowed = || self.check_claims_version(ino, version);
                 let volume = &self.export.volume;
                 volume.set_acl_if(cx, ino, Some(list), Some(mode), allowed)
             },

@@ -257,7 +257,7 @@ impl<A: AccessModel> Operand<'_, A> {
             return self.list_with_snapshots(cx, cookie, limit, each);
         }
         let mut each = |entry: &DirEntry<'_>| each(entry, Some(self.near(entry.ino)));
-        let (reading, dir) = (self.reading()?, self.file.ino);
+        let (reading, dir) = (self.read_source()?, self.file.ino);
         Ok(reading.readdir(cx, dir, cookie, limit, &mut each)?)
     }
 
@@ -284,7 +284,7 @@ impl<A: AccessModel> Operand<'_, A> {
         };
         let mut due = cookie < COOKIE && self.lists_snapshots();
         let mut fits = true;
-        let reading = self.reading()?;
+        let reading = self.read_source()?;
         let mut out = reading.readdir(cx, dir, cookie.min(COOKIE - 1), limit, &mut |entry| {
             if due && entry.cookie > COOKIE {
                 due = false;

@@ -1,5 +1,5 @@
 //! Questions of operations to the table of claims: for data that are read, written and cut and for
-//! attributes ([`heard`]), and for names ([`Operand::pass_names`]).
+//! attributes ([`with_claims_check`]), and for names ([`Operand::pass_names`]).
 //!
 //! They are asked after permissions, and nothing is logged before they have passed. On files and
 //! volumes without claims that bind others that is one relaxed load (`claims::hints`, also for why
@@ -83,17 +83,21 @@ impl<A: AccessModel> Operand<'_, A> {
         waits.map_or(Ok(()), |ticket| Err(Halt::Recall(ticket)))
     }
 
-    /// Checks that what the table said when `heard` was read still holds; without `heard`, that it
+    /// Checks that what the table said when `version` was read still holds; without `version`, that it
     /// need not be asked. It is called under the file's lock, before anything is done.
-    pub(crate) fn holds(&self, ino: Ino, heard: Option<ClaimsVersion>) -> Result<(), Halt> {
+    pub(crate) fn check_claims_version(
+        &self,
+        ino: Ino,
+        version: Option<ClaimsVersion>,
+    ) -> Result<(), Halt> {
         // The content of a snapshot does not change.
         if self.file.namespace != Namespace::Live {
             return Ok(());
         }
         let file = self.claimed(ino);
-        let now = self.claims.heard(file);
+        let now = self.claims.version_of(file);
         let may_wait = || self.grace.binds(BINDING, file) && self.access.awaits_reclaims();
-        match (now.none() && !may_wait()) || Some(now) == heard {
+        match (now.none() && !may_wait()) || Some(now) == version {
             true => Ok(()),
             false => Err(Halt::Claimed),
         }
@@ -102,7 +106,7 @@ impl<A: AccessModel> Operand<'_, A> {
     /// Asks the table whether others let bytes be read or written.
     pub(crate) fn ask_io(&self, io: Io) -> Result<ClaimsVersion, Halt> {
         let file = self.claimed(io.ino);
-        let heard = self.claims.heard(file);
+        let version = self.claims.version_of(file);
         let kind = match io.write {
             true => Kinds::WRITES,
             false => Kinds::READS,
@@ -115,15 +119,15 @@ impl<A: AccessModel> Operand<'_, A> {
         let range = io.len.and_then(|len| Range::exact(io.offset, len));
         let range = range.unwrap_or(behind);
         result(self.claims.io(file, self.access.actor(), io.write, range))?;
-        Ok(heard)
+        Ok(version)
     }
 
     /// Asks the table whether others let attributes of a file be changed, or another name be given
     /// to it.
     pub(crate) fn ask_attributes(&self) -> Result<ClaimsVersion, Halt> {
-        let heard = self.claims.heard(self.claimed(self.file.ino));
+        let version = self.claims.version_of(self.claimed(self.file.ino));
         self.check_file_claims(self.file.ino, Event::Attributes)?;
-        Ok(heard)
+        Ok(version)
     }
 
     fn check_file_claims(&self, ino: Ino, event: Event) -> Result<(), Halt> {
@@ -150,11 +154,11 @@ impl<A: AccessModel> Operand<'_, A> {
         linked: Option<Ino>,
     ) -> Result<ClaimsVersion, Halt> {
         let volume = self.export.volume.id();
-        let heard = self.claims.heard_in(volume);
+        let version = self.claims.version_in(volume);
         let may_wait =
             || self.grace.binds_in(Kinds::WRITES, volume) && self.access.awaits_reclaims();
-        if heard.none() && !may_wait() {
-            return Ok(heard);
+        if version.none() && !may_wait() {
+            return Ok(version);
         }
         for (dir, name) in changes {
             self.ask_directory(*dir, Event::Entries)?;
@@ -172,17 +176,17 @@ impl<A: AccessModel> Operand<'_, A> {
             }
         }
         linked.map_or(Ok(()), |ino| self.check_file_claims(ino, Event::Attributes))?;
-        Ok(heard)
+        Ok(version)
     }
 
-    /// Names have been changed. Has caches broken that were granted since `heard`, for which the
+    /// Names have been changed. Has caches broken that were granted since `version`, for which the
     /// change did not wait.
     pub(crate) fn names_changed<const N: usize>(
         &self,
-        heard: ClaimsVersion,
+        version: ClaimsVersion,
         changed: [(Option<Ino>, Event); N],
     ) {
-        if self.claims.heard_in(self.export.volume.id()) == heard {
+        if self.claims.version_in(self.export.volume.id()) == version {
             return;
         }
         for (ino, event) in changed {
@@ -197,15 +201,15 @@ impl<A: AccessModel> Operand<'_, A> {
 
 /// Runs `operation`, which calls [`Operand::holds`] with what it is given before it does anything;
 /// has the table asked when there are claims, and runs it again.
-pub(crate) fn heard<C, H: Copy, T>(
+pub(crate) fn with_claims_check<C, H: Copy, T>(
     cx: &mut C,
     mut operation: impl FnMut(&mut C, Option<H>) -> Result<T, Halt>,
     mut ask: impl FnMut(&mut C) -> Result<H, Halt>,
 ) -> Result<T, Halt> {
-    let mut heard = None;
+    let mut version = None;
     loop {
-        match operation(cx, heard) {
-            Err(Halt::Claimed) => heard = Some(ask(cx)?),
+        match operation(cx, version) {
+            Err(Halt::Claimed) => version = Some(ask(cx)?),
             done => return done,
         }
     }
