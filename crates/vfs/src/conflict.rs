@@ -83,8 +83,8 @@ impl<A: AccessModel> Operand<'_, A> {
         waits.map_or(Ok(()), |ticket| Err(Halt::Recall(ticket)))
     }
 
-    /// Checks that what the table said when `version` was read still holds; without `version`, that it
-    /// need not be asked. It is called under the file's lock, before anything is done.
+    /// Checks that what the table said when `version` was read still holds; without `version`, that
+    /// it need not be asked. It is called under the file's lock, before anything is done.
     pub(crate) fn check_claims_version(
         &self,
         ino: Ino,

@@ -65,6 +65,7 @@ impl Constituents {
         });
     }
 
+    #[inline]
     fn member(&self, is: impl Fn(&Member) -> bool) -> Option<Arc<Member>> {
         let members = self.members.read()?;
         members.iter().find(|one| is(one)).cloned()
@@ -94,6 +95,7 @@ impl Constituents {
     }
 
     /// Returns the handle of a file, if its volume is a constituent.
+    #[inline]
     pub(crate) fn handle_of(&self, file: FileId) -> Option<[u8; HANDLE_BYTES]> {
         let member = self.find(file.volume)?;
         let membership = member.membership();

@@ -98,6 +98,7 @@ fn done<T>(value: T) -> Done<T> {
 
 impl<'t, A: AccessModel> Operand<'t, A> {
     /// Returns the constituent that the volume is.
+    #[inline]
     fn constituent(&self) -> Option<&'t Arc<Member>> {
         self.export.constituent.as_ref()
     }
@@ -212,6 +213,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Holds the names while attributes or entries of this inode are read.
+    #[inline]
     pub(crate) fn hold_attributes(&self) -> Result<Option<NamesGuard<'t>>> {
         let Some(member) = self.constituent() else {
             return Ok(None);
@@ -222,6 +224,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Looks a name up like [`Operand::lookup`], also one of an inode that another server has.
+    #[inline]
     pub fn look(
         &self,
         cx: &mut OpContext,

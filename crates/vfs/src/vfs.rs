@@ -241,25 +241,34 @@ impl Vfs {
     }
 
     /// Returns the handle of a file.
+    #[inline]
     pub fn handle_of(&self, file: FileId) -> [u8; HANDLE_BYTES] {
         let handle = self.constituents.handle_of(file);
         handle.unwrap_or_else(|| self.relocations.encode(&self.key, file))
     }
 
     /// Returns the file that `handle` names, whether or not it is exported.
+    #[inline]
     pub fn file_id(&self, handle: &[u8]) -> Result<FileId, BadHandle> {
         let own = self.relocations.decode(&self.key, handle);
         own.or_else(|bad| self.constituents.file_id(handle).ok_or(bad))
     }
 
     /// Returns the file that `handle` names, of which this server can do something.
+    #[inline]
     fn file_here(&self, handle: &[u8]) -> Result<FileId, Error> {
         self.file_id(handle)
-            .map_err(|BadHandle| match self.constituents.elsewhere(handle) {
-                // Its server is not known now.
-                Some(_) => Error::Delay,
-                None => Error::BadHandle,
-            })
+            .map_err(|BadHandle| self.explain_bad_handle(handle))
+    }
+
+    /// Returns the error for a handle of no file here.
+    #[cold]
+    fn explain_bad_handle(&self, handle: &[u8]) -> Error {
+        match self.constituents.elsewhere(handle) {
+            // Its server is not known now.
+            Some(_) => Error::Delay,
+            None => Error::BadHandle,
+        }
     }
 
     /// Returns the flavours by which `session`'s client may use a volume, whatever the session's
@@ -280,6 +289,21 @@ impl Vfs {
         })
     }
 
+    /// Checks that a volume is not about to move and has not moved.
+    ///
+    /// # Errors
+    /// `Stale` if it has; suspended while it is about to.
+    #[cold]
+    fn check_relocation(&self, volume: VolumeId) -> OpResult<()> {
+        if let Some(held) = self.relocations.held(volume) {
+            return Err(Suspend::Thread(Box::pin(held.settled())).into());
+        }
+        match self.relocations.departed(volume) {
+            Some(_) => Err(Error::Stale.into()),
+            None => Ok(()),
+        }
+    }
+
     #[inline]
     fn rule<'t, A: Copy>(
         &self,
@@ -287,11 +311,8 @@ impl Vfs {
         volume: VolumeId,
         session: &Session<'_, A>,
     ) -> OpResult<(&'t Export, &'t Rule)> {
-        if let Some(held) = self.relocations.held(volume) {
-            return Err(Suspend::Thread(Box::pin(held.settled())).into());
-        }
-        if self.relocations.departed(volume).is_some() {
-            return Err(Error::Stale.into());
+        if self.relocations.is_used() {
+            self.check_relocation(volume)?;
         }
         match admission::find(table, volume, session, &self.names) {
             Admission::Yes(export, rule) => Ok((export, rule)),
