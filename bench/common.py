@@ -1,6 +1,7 @@
 """What the measuring scripts share."""
 
 import argparse
+import json
 import os
 import resource
 import shlex
@@ -24,6 +25,14 @@ def executable(text):
 
 class Failure(Exception):
     """Something under test did not do what it should."""
+
+
+def measured(command, out):
+    """The result of a generator's command, which writes it to the file `out`."""
+    done = subprocess.run([*command, "--json", str(out)], capture_output=True, text=True)
+    if done.returncode:
+        raise Failure(f"{shlex.join(command)}: {(done.stderr or done.stdout).strip()}")
+    return json.loads(out.read_text())
 
 
 def raise_limits():
@@ -87,6 +96,18 @@ def weir_command(binary, data, port, ready, memory="", more=""):
     if memory:
         command += ["--memory", memory]
     return command + shlex.split(more)
+
+
+def create_root(weir, data, password, log):
+    """Makes the SMB user root of a Weir under test; `password`: a file."""
+    with open(password) as line:
+        subprocess.run([str(weir), "users", "create", "root", "--uid", "0", "--data", str(data)], check=True, stdin=line,
+                       stdout=log, stderr=log)
+
+
+def smb_target(port, password):
+    """What tells the generator of SMB where the server is, and who it is; `password`: a file."""
+    return ["smb", "--server", f"127.0.0.1:{port}", "--user", "root", "--password-file", str(password)]
 
 
 def preconditioning(passes):

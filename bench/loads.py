@@ -2,6 +2,12 @@
 
 A load with `--reuse` leaves its working set to the next measurement."""
 
+
+def folder_of(name):
+    """The folder of a load's own files, from its name."""
+    return name.replace(", ", "-").replace(" ", "-")
+
+
 NFS = {
     "randread-4k": "read -p random -b 4k -c 8 -d 16 -s 256m --files 8 --dir data --reuse",
     "seqread-64k": "read -p sequential -b 64k -c 8 -d 8 -s 256m --files 8 --dir data --reuse",
