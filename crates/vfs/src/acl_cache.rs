@@ -213,7 +213,7 @@ impl<A: AccessModel> Operand<'_, A> {
                 let volume = &self.export.volume;
                 volume.set_acl_if(cx, ino, Some(list), Some(mode), allowed)
             },
-            |_| self.ask_attributes(),
+            |_| self.check_attribute_claims(),
         )
     }
 

@@ -104,7 +104,7 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// Asks the table whether others let bytes be read or written.
-    pub(crate) fn ask_io(&self, io: Io) -> Result<ClaimsVersion, Halt> {
+    pub(crate) fn check_io_claims(&self, io: Io) -> Result<ClaimsVersion, Halt> {
         let file = self.claimed(io.ino);
         let version = self.claims.version_of(file);
         let kind = match io.write {
@@ -124,7 +124,7 @@ impl<A: AccessModel> Operand<'_, A> {
 
     /// Asks the table whether others let attributes of a file be changed, or another name be given
     /// to it.
-    pub(crate) fn ask_attributes(&self) -> Result<ClaimsVersion, Halt> {
+    pub(crate) fn check_attribute_claims(&self) -> Result<ClaimsVersion, Halt> {
         let version = self.claims.version_of(self.claimed(self.file.ino));
         self.check_file_claims(self.file.ino, Event::Attributes)?;
         Ok(version)
@@ -137,7 +137,7 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     /// Asks the table whether others let a directory's entries or its name be changed.
-    fn ask_directory(&self, dir: Ino, event: Event) -> Result<(), Halt> {
+    fn check_directory_claims(&self, dir: Ino, event: Event) -> Result<(), Halt> {
         let actor = self.access.actor();
         result(
             self.claims
@@ -161,14 +161,14 @@ impl<A: AccessModel> Operand<'_, A> {
             return Ok(version);
         }
         for (dir, name) in changes {
-            self.ask_directory(*dir, Event::Entries)?;
+            self.check_directory_claims(*dir, Event::Entries)?;
             let Some(name) = name else {
                 // Only the directory changes.
                 continue;
             };
             match self.export.volume.lookup(cx, *dir, name) {
                 Ok(found) if found.attr.kind == FileKind::Directory => {
-                    self.ask_directory(found.ino, Event::Name)?;
+                    self.check_directory_claims(found.ino, Event::Name)?;
                 }
                 Ok(found) => self.check_file_claims(found.ino, Event::Name)?,
                 Err(volume::Stop::Fail(FsError::NotFound)) => {}
@@ -199,8 +199,8 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 }
 
-/// Runs `operation`, which calls [`Operand::holds`] with what it is given before it does anything;
-/// has the table asked when there are claims, and runs it again.
+/// Runs `operation`, which calls [`Operand::check_claims_version`] with what it is given before it
+/// does anything; has the table asked when there are claims, and runs it again.
 pub(crate) fn with_claims_check<C, H: Copy, T>(
     cx: &mut C,
     mut operation: impl FnMut(&mut C, Option<H>) -> Result<T, Halt>,

@@ -279,7 +279,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     ) -> OpResult<Done<CreateReply>> {
         match self.create(cx, charged, name, how, attrs) {
             Err(Stop::Failed(Error::NotSupported)) if self.constituent().is_some() => {}
-            created => return Ok(self.made_here(created?)),
+            created => return Ok(self.report_created_here(created?)),
         }
         let file = self.run(cx, |cx| {
             let (ino, kind) = self.export.volume.entry(cx, self.file.ino, name)?;
@@ -302,7 +302,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     }
 
     /// Returns the result of making something on this constituent alone.
-    pub fn made_here(&self, created: Done<CreateOut>) -> Done<CreateReply> {
+    pub fn report_created_here(&self, created: Done<CreateOut>) -> Done<CreateReply> {
         let Done { value, lsn } = created;
         let value = CreateReply {
             file: self.near(value.ino),
@@ -322,12 +322,12 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         attrs: &SetAttr,
     ) -> OpResult<Done<CreateReply>> {
         let Some(member) = self.constituent() else {
-            return Ok(self.made_here(self.mkdir(cx, charged, name, attrs)?));
+            return Ok(self.report_created_here(self.mkdir(cx, charged, name, attrs)?));
         };
         if !self.has_requested(cx) {
             let on = self.run(cx, |cx| self.place(cx, member))?;
             if on == member.membership().own {
-                return Ok(self.made_here(self.mkdir(cx, charged, name, attrs)?));
+                return Ok(self.report_created_here(self.mkdir(cx, charged, name, attrs)?));
             }
             let attributes = self.run(cx, |cx| {
                 let (attrs, _) = self.check_create(cx, name, FileKind::Directory, attrs)?;

@@ -249,7 +249,7 @@ impl<A: AccessModel> Operand<'_, A> {
                     };
                     volume.write_if(set_ids, cx, ino, offset.get(), data, how, allowed)
                 },
-                |_| self.ask_io(Io::write(ino, offset.get(), data.len())),
+                |_| self.check_io_claims(Io::write(ino, offset.get(), data.len())),
             )
         })?;
         cx.set_moved(done.value.len);
@@ -397,7 +397,7 @@ impl<A: AccessModel> Operand<'_, A> {
                     let allowed = || self.check_claims_version(ino, version);
                     volume.set_xattr_if(cx, ino, name, value, how, allowed)
                 },
-                |_| self.ask_attributes(),
+                |_| self.check_attribute_claims(),
             )
         })
     }
@@ -479,7 +479,7 @@ impl<A: AccessModel> Operand<'_, A> {
         let attr = self.attr(cx)?;
         self.may_write(&attr)?;
         if self.may_be_held() {
-            self.ask_attributes()?;
+            self.check_attribute_claims()?;
         }
         Ok(())
     }
@@ -553,7 +553,7 @@ impl<A: AccessModel> Operand<'_, A> {
             }
             if self.may_be_held() {
                 // Bytes that another client has written and not sent yet are data.
-                self.ask_io(Io::read(self.file.ino, from, MAX_IO))?;
+                self.check_io_claims(Io::read(self.file.ino, from, MAX_IO))?;
             }
             Ok(self.read_source()?.seek(cx, self.file.ino, start, what)?)
         })?;
@@ -597,7 +597,7 @@ impl<A: AccessModel> Operand<'_, A> {
                     let allowed = || self.check_claims_version(ino, version);
                     volume.punch_if(set_ids, cx, ino, hole, at_end, allowed)
                 },
-                |_| self.ask_io(io),
+                |_| self.check_io_claims(io),
             )
         })
     }

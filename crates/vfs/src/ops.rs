@@ -730,12 +730,12 @@ impl<A: AccessModel> Operand<'_, A> {
                     })
                 },
                 |_| {
-                    let version = self.ask_attributes()?;
+                    let version = self.check_attribute_claims()?;
                     // Under SMB's rules ranges bind READ and WRITE alone: who was granted to write
                     // may cut (smbtorture's smb2.lock.truncate, as Windows has it).
                     let binds = !matches!(self.access.actor(), Actor::Mandatory { .. });
                     if let Some(size) = set.size.filter(|_| binds) {
-                        self.ask_io(Io::cut(ino, size.min(attr.size)))?;
+                        self.check_io_claims(Io::cut(ino, size.min(attr.size)))?;
                     }
                     Ok(version)
                 },
@@ -770,7 +770,7 @@ impl<A: AccessModel> Operand<'_, A> {
                         };
                         reading.read_if(cx, ino, offset, len, allowed)
                     },
-                    |_| self.ask_io(Io::read(ino, offset, len)),
+                    |_| self.check_io_claims(Io::read(ino, offset, len)),
                 )
             };
             match read(cx, None) {
@@ -846,7 +846,12 @@ impl<A: AccessModel> Operand<'_, A> {
                     let volume = self.volume();
                     volume.clone_range_if(set_ids, cx, from, to, len, allowed)
                 },
-                |_| Ok((source.ask_io(io(false, from))?, self.ask_io(io(true, to))?)),
+                |_| {
+                    Ok((
+                        source.check_io_claims(io(false, from))?,
+                        self.check_io_claims(io(true, to))?,
+                    ))
+                },
             )
         })
     }
@@ -906,7 +911,7 @@ impl<A: AccessModel> Operand<'_, A> {
                     let found = volume.lookup(cx, dir, name)?;
                     // Unchanged: it is about to be made that long.
                     let size = attrs.size.unwrap_or(found.attr.size);
-                    self.ask_io(Io::cut(found.ino, size.min(found.attr.size)))
+                    self.check_io_claims(Io::cut(found.ino, size.min(found.attr.size)))
                 },
             )?;
             Ok(match made {

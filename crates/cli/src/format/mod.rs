@@ -3,7 +3,7 @@
 //! A format is parsed once ([`mod@parse`]) and applied to one resource or to a list of them. A
 //! command has a default format of its own (mostly a table). Labels and the order of a table's rows
 //! that a user's format leaves open are taken from there, column by column, by the column's key.
-//! What comes out is compared with gcloud's own, byte for byte, in `tests/golden.rs`.
+//! The output is compared with gcloud's own, byte for byte, in `tests/golden.rs`.
 
 mod cell;
 mod flat;

@@ -56,7 +56,11 @@ pub(super) fn mkdir(op: &mut Op<'_>, at: &DirOp<'_>, attrs: &SetAttr) -> Release
 pub(super) fn symlink(op: &mut Op<'_>, a: &SymlinkArgs<'_>) -> Release {
     let (dir, charged) = op.enter(a.at.dir, MetadataWrite)?;
     let outcome = dir.symlink(op.cx, charged, a.at.name, a.target, &a.attrs);
-    made(op, &dir, outcome.map(|created| dir.made_here(created)))
+    made(
+        op,
+        &dir,
+        outcome.map(|created| dir.report_created_here(created)),
+    )
 }
 
 /// MKNOD (RFC 1813 §3.3.11). Replies BADTYPE for kinds that have procedures of their own.
@@ -71,7 +75,11 @@ pub(super) fn mknod(op: &mut Op<'_>, a: &MknodArgs<'_>) -> Release {
         return Err(Stop::Failed(Status::BadType));
     }
     let outcome = dir.mknod(op.cx, charged, a.at.name, a.kind, a.rdev, &a.attrs);
-    made(op, &dir, outcome.map(|created| dir.made_here(created)))
+    made(
+        op,
+        &dir,
+        outcome.map(|created| dir.report_created_here(created)),
+    )
 }
 
 fn unlink(op: &mut Op<'_>, at: &DirOp<'_>, directory: bool) -> Release {

@@ -391,7 +391,7 @@ impl File {
     /// Returns a name in this directory as its client sees it.
     pub fn to_client_name(&self, name: &[u8]) -> String {
         match self.posix {
-            true => names::shown_posix(name),
+            true => names::to_posix_name(name),
             false => names::to_client_name(name),
         }
     }

@@ -51,7 +51,7 @@ pub fn to_client_name(name: &[u8]) -> String {
 
 /// A stored name as clients with POSIX extensions see it: only what is no UTF-8, and what stands
 /// for that, has another form.
-pub fn shown_posix(name: &[u8]) -> String {
+pub fn to_posix_name(name: &[u8]) -> String {
     let mut out = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(to_client_name(b"end."), "end\u{f029}");
         assert_eq!(to_client_name(b"\xff\x01x"), "\u{f0ff}\u{f001}x");
         assert_eq!(stored("a\u{f022}b"), Ok(b"a:b".to_vec()));
-        assert_eq!(shown_posix(b"a:b?\\\xff. "), "a:b?\\\u{f0ff}. ");
+        assert_eq!(to_posix_name(b"a:b?\\\xff. "), "a:b?\\\u{f0ff}. ");
         for bad in ["a:b", "a*", "a/b", "a\u{1}", "q?", "\u{f0af}\0"] {
             assert_eq!(stored(bad), Err(Status::OBJECT_NAME_INVALID), "{bad}");
         }
@@ -301,7 +301,7 @@ mod tests {
             prop_assert_eq!(stored(&to_client_name(&name)), Ok(name.clone()));
             // With POSIX extensions there is but one way that a name is read, and two in which it
             // may come.
-            for text in [shown_posix(&name), to_client_name(&name)] {
+            for text in [to_posix_name(&name), to_client_name(&name)] {
                 prop_assert_eq!(stored(&of_posix(&text)), Ok(name.clone()));
             }
         }

@@ -6,11 +6,11 @@
 //! existing opens stay valid. When the last open is closed, of whatever protocol and for whatever
 //! reason, the service that marked the file is notified ([`Notice::Delete`]), removes the name, and
 //! reports that ([`Claims::deleted`]). Until then new opens wait
-//! ([`Opened::Breaking`](super::OpenOutcome::Breaking)) and look the name up again. So no client
-//! opens a file that is about to be deleted, and none finds a name taken that nobody has open. A
-//! mark with POSIX semantics ([`Removal::alone`]) does not wait for other opens: the name goes with
-//! the close of the open that set it. It is in memory only, as opens are: what a crash interrupts
-//! is not deleted.
+//! ([`OpenOutcome::Breaking`](super::OpenOutcome::Breaking)) and look the name up again. So no
+//! client opens a file that is about to be deleted, and none finds a name taken that nobody has
+//! open. A mark with POSIX semantics ([`Removal::alone`]) does not wait for other opens: the name
+//! goes with the close of the open that set it. It is in memory only, as opens are: what a crash
+//! interrupts is not deleted.
 
 use super::file::holder::Holder;
 use super::file::{DeleteMark, File};

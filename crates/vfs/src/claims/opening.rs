@@ -153,7 +153,7 @@ impl Claims {
         })
     }
 
-    /// Checks that bytes of a file may be read or written. [`Claims::heard`] first spares this
+    /// Checks that bytes of a file may be read or written. [`Claims::version_of`] first spares this
     /// call.
     pub fn io(&self, file: FileId, actor: Actor<'_>, write: bool, range: Range) -> Passage {
         self.in_shard(file, |shard, effects| {
