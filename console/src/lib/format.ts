@@ -5,10 +5,23 @@ import { i18n } from './i18n/index.svelte';
 export const MIB = 1024 * 1024;
 export const GIB = 1024 * MIB;
 
+/** By language and digits after the point: making one takes a hundred times as long as using it. */
+const formats = new Map<string, Intl.NumberFormat>();
+
+/** Formats a number with at most so many digits after the point. */
+export function decimal(n: number, digits = 0): string {
+  const key = `${i18n.lang}${digits}`;
+  let format = formats.get(key);
+  if (!format) {
+    format = new Intl.NumberFormat(i18n.lang, { maximumFractionDigits: digits });
+    formats.set(key, format);
+  }
+  return format.format(n);
+}
+
 /** Formats a number with as many digits as a reader can use: three, or all before the point. */
 export function short(n: number): string {
-  const digits = n !== 0 && Math.abs(n) < 9.95 ? 1 : 0;
-  return n.toLocaleString(i18n.lang, { maximumFractionDigits: digits });
+  return decimal(n, n !== 0 && Math.abs(n) < 9.95 ? 1 : 0);
 }
 
 /** Formats a rate in bytes a second as MiB/s, without the unit. */
@@ -16,7 +29,7 @@ export const mib = (bytes: number): string => short(bytes / MIB);
 
 /** Formats a count, from ten thousand on in thousands. */
 export function count(n: number): string {
-  return n >= 9999.5 ? `${short(n / 1000)}k` : Math.round(n).toLocaleString(i18n.lang);
+  return n >= 9999.5 ? `${short(n / 1000)}k` : decimal(Math.round(n));
 }
 
 /** Formats a size in bytes with its unit. */
@@ -29,7 +42,7 @@ export function bytes(n: number): string {
     place += 1;
   }
   const digits = place > 0 && value < 99.5 ? (value < 9.995 ? 2 : 1) : 0;
-  return `${value.toLocaleString(i18n.lang, { maximumFractionDigits: digits })} ${units[place]}`;
+  return `${decimal(value, digits)} ${units[place]}`;
 }
 
 /** Formats a latency in seconds, as number and unit. */
