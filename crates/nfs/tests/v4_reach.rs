@@ -121,6 +121,22 @@ fn a_client_is_confirmed_from_its_own_address_alone() {
     assert!([STALE_CLIENTID, CLID_INUSE].contains(&made.status));
 }
 
+/// RFC 8881 §18.36.4, phase 3.
+#[test]
+fn a_client_that_is_confirmed_may_make_sessions_under_another_principal() {
+    let s = Server::new();
+    let id = alone(&s, HOST, 42, exchange(b"a", 1, 0)).ok(42).h();
+    s.uid.set((77, 77));
+    assert_eq!(alone(&s, HOST, 43, creation(id, 1, 4)).status, CLID_INUSE);
+    s.uid.set((0, 0));
+    assert_eq!(alone(&s, HOST, 43, creation(id, 1, 4)).status, OK);
+    s.uid.set((77, 77));
+    for sequence in [1, 2] {
+        let made = alone(&s, HOST, 43, creation(id, sequence, 4));
+        assert_eq!(made.status, OK, "{sequence}");
+    }
+}
+
 #[test]
 fn what_is_recorded_of_a_client_is_for_its_addresses() {
     let mut s = Server::new();

@@ -224,6 +224,13 @@ impl Client {
         kept
     }
 
+    /// Returns true if a credential may make a session: the client's own one, and once the client is
+    /// confirmed any other (§18.36.4, phase 3), unless Kerberos has established the client's.
+    fn may_make_session(&self, credential: &Credential) -> bool {
+        self.principal == Principal::from_credential(credential)
+            || (!self.principal.is_proven() && self.confirmed.load(Ordering::Acquire))
+    }
+
     /// Returns true if a credential is that of the client's machine.
     pub fn is_machine(&self, credential: &Credential) -> bool {
         is_protected(credential) && self.principal == Principal::from_credential(credential)
@@ -715,9 +722,8 @@ impl Registry {
         let (credential, now) = (caller.credential, caller.now);
         let client = self.client(args.client).ok_or(Status::StaleClientId)?;
         client.may_ask(CREATE_SESSION, credential)?;
-        // An earlier result contains a session id, so only the same caller may get it.
-        if client.principal != Principal::from_credential(credential) || client.is_kept_from(caller)
-        {
+        // An earlier result contains a session id, so no other host may get it.
+        if !client.may_make_session(credential) || client.is_kept_from(caller) {
             return Err(Status::ClidInUse);
         }
         let known = self.table.lock().confirmed(&client.owner);
