@@ -130,6 +130,7 @@ REPLACED = [
     ("docs/operating/bench.md", r"/mnt/share", "{folder}"),
     ("docs/operating/bench.md", r"^weir bench log .*", "weir bench log here={folder} --rounds 1 --seconds 0.02 --size 1m"),
     ("docs/operating/bench.md", r"^(?!weir bench log)(.*)$", r"\1 --dry-run"),
+    ("docs/operating/large-volumes.md", r"^(weir bench matrix .*)$", r"\1 --dry-run"),
     ("docs/operating/replication.md", r"(create far .*)SHA256", r"\g<1>" + "fa" * 32),
     ("docs/operating/replication.md", r"(create near .*)SHA256", r"\g<1>" + "ea" * 32),
     # The provider is one that was built here, which needs no `init`.

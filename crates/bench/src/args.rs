@@ -40,14 +40,28 @@ pub enum LoadKind {
     /// A blend like that of chip design: names and attributes of many small files, some
     /// made and removed, data in large pieces.
     Eda,
+    /// The front end of chip design: names and attributes of small files of one block in many
+    /// directories; whole files and quarters of them read and written, some made and removed.
+    EdaFrontEnd,
+    /// The back end of chip design: READ and WRITE, --read-percent of the one, of large files that
+    /// are spread over directories.
+    EdaBackEnd,
     /// NULL: what a call costs that does nothing.
     Null,
 }
 
 impl LoadKind {
-    /// Returns true if the load moves file data in large files.
+    /// Returns true if the load reads or writes files whose contents were made beforehand.
     pub fn is_data(self) -> bool {
-        matches!(self, Self::Read | Self::Write | Self::Mix | Self::Eda)
+        matches!(
+            self,
+            Self::Read | Self::Write | Self::Mix | Self::Eda | Self::EdaFrontEnd | Self::EdaBackEnd
+        )
+    }
+
+    /// Returns true if the load is a blend of operations on many small files.
+    pub fn is_blend(self) -> bool {
+        matches!(self, Self::Eda | Self::EdaFrontEnd)
     }
 
     /// Returns true if the load uses up what was made beforehand.
@@ -203,7 +217,8 @@ pub struct NfsArgs {
     pub version: Version,
     /// The operation to repeat.
     pub load: LoadKind,
-    /// Address of the server: HOST:PORT of its NFS service.
+    /// Address of the server: HOST:PORT of its NFS service. Several with commas between them are
+    /// addresses of one file system: clients are spread over them in turn.
     #[arg(long, default_value = "127.0.0.1:2049")]
     pub server: String,
     /// Port of the MOUNT service [default: the NFS port]. NFSv4 has none.

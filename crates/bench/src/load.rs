@@ -7,9 +7,9 @@
 
 use crate::args::{LoadKind, NfsArgs, Pattern};
 use crate::counters::{Class, Tally};
-use crate::eda_mix;
+use crate::eda_mix::{self, Blend, Kind};
 use crate::error::BenchError;
-use crate::nfs3::{Handle, Name, Proc, Stable};
+use crate::nfs3::{Handle, ListingReply, Name, Proc, Stable};
 use crate::outbox::Outbox;
 use crate::pattern::{self, Rand};
 use crate::wire::{Id, Turn, Wire};
@@ -23,6 +23,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const REGION_SLACK: u64 = 256 << 10;
 /// All bits of ACCESS (RFC 1813 §3.3.4).
 const ACCESS_ALL: u32 = 0x3f;
+/// Mode that CREATE gives files and SETATTR gives them again.
+const FILE_MODE: u32 = 0o644;
 /// Mismatches described in full; the others are only counted.
 const MISMATCHES_SHOWN: u64 = 5;
 
@@ -31,21 +33,25 @@ const MISMATCHES_SHOWN: u64 = 5;
 pub enum Call {
     /// NULL, which does nothing.
     Null,
-    /// READ of one block, or of the part that earlier READs of it have not returned.
+    /// READ of a block, or of the part that earlier READs of it have not returned.
     Read {
         /// Number of the file in the set.
         file: u32,
         /// Byte offset of the block in the file.
         offset: u64,
+        /// Bytes of the block.
+        len: u32,
         /// Bytes of the block that were read before.
         had: u32,
     },
-    /// WRITE of one block.
+    /// WRITE of a block.
     Write {
         /// Number of the file in the set.
         file: u32,
         /// Byte offset in the file.
         offset: u64,
+        /// Bytes of the block.
+        len: u32,
         /// Version that the pattern carries.
         version: u64,
     },
@@ -66,6 +72,11 @@ pub enum Call {
     },
     /// LOOKUP of a file of the set.
     Lookup {
+        /// Number of the file in the set.
+        file: u32,
+    },
+    /// SETATTR of the mode of a file of the set.
+    Chmod {
         /// Number of the file in the set.
         file: u32,
     },
@@ -249,28 +260,17 @@ impl<'a> Load<'a> {
     pub fn next(&mut self, slot: usize) -> Option<Call> {
         Some(match self.args.load {
             LoadKind::Null => Call::Null,
-            LoadKind::Read => {
-                let (file, offset) = self.next_block();
-                Call::Read {
-                    file,
-                    offset,
-                    had: 0,
-                }
-            }
+            LoadKind::Read => self.next_read(),
             LoadKind::Write => self.next_write(),
-            LoadKind::Mix => {
+            LoadKind::Mix | LoadKind::EdaBackEnd => {
                 if self.rand.below(100) < u64::from(self.args.read_percent) {
-                    let (file, offset) = self.next_block();
-                    Call::Read {
-                        file,
-                        offset,
-                        had: 0,
-                    }
+                    self.next_read()
                 } else {
                     self.next_write()
                 }
             }
-            LoadKind::Eda => self.next_of_blend(slot)?,
+            LoadKind::Eda => self.next_of_blend(eda_mix::EDA_LIKE, slot)?,
+            LoadKind::EdaFrontEnd => self.next_of_blend(eda_mix::FRONT_END, slot)?,
             LoadKind::Getattr => Call::Getattr {
                 file: self.random_file(),
             },
@@ -304,48 +304,51 @@ impl<'a> Load<'a> {
         })
     }
 
-    fn next_of_blend(&mut self, slot: usize) -> Option<Call> {
-        Some(match eda_mix::draw(&mut self.rand) {
-            eda_mix::Kind::Getattr => Call::Getattr {
+    fn next_of_blend(&mut self, blend: &Blend, slot: usize) -> Option<Call> {
+        Some(match eda_mix::draw(blend, &mut self.rand) {
+            Kind::Getattr => Call::Getattr {
                 file: self.random_file(),
             },
-            eda_mix::Kind::Access => Call::Access {
+            Kind::Access => Call::Access {
                 file: self.random_file(),
             },
-            eda_mix::Kind::Lookup => Call::Lookup {
+            Kind::Lookup => Call::Lookup {
                 file: self.random_file(),
             },
-            eda_mix::Kind::Readdirplus => {
+            Kind::Chmod => Call::Chmod {
+                file: self.random_file(),
+            },
+            Kind::Readdirplus => {
                 let state = self.slots.get(slot)?;
                 Call::List {
                     dir: state.list_dir,
                     position: state.list,
                 }
             }
-            eda_mix::Kind::Create => Call::Create {
+            Kind::Create => Call::Create {
                 number: self.take_number(),
             },
-            eda_mix::Kind::Remove => match self.made.pop_front() {
+            Kind::Mkdir => Call::Mkdir {
+                number: self.take_number(),
+            },
+            Kind::Remove => match self.made.pop_front() {
                 Some(number) => Call::RemoveMade { number },
                 None => Call::Create {
                     number: self.take_number(),
                 },
             },
-            eda_mix::Kind::Read => {
-                let (file, offset) = self.next_block();
-                Call::Read {
-                    file,
-                    offset,
-                    had: 0,
-                }
-            }
-            eda_mix::Kind::Write => self.next_write(),
+            Kind::Read => self.next_read(),
+            Kind::Write => self.next_write(),
+            Kind::ReadFile => self.read_part(1),
+            Kind::ReadPart => self.read_part(eda_mix::PARTS),
+            Kind::WriteFile => self.write_part(1),
+            Kind::WritePart => self.write_part(eda_mix::PARTS),
         })
     }
 
     /// Returns true if directories are listed with attributes.
     fn lists_attributes(&self) -> bool {
-        matches!(self.args.load, LoadKind::Readdirplus | LoadKind::Eda)
+        self.args.load == LoadKind::Readdirplus || self.args.load.is_blend()
     }
 
     /// Once nothing is in flight and nothing new begins: the COMMITs still owed.
@@ -363,6 +366,29 @@ impl<'a> Load<'a> {
 
     fn random_file(&mut self) -> u32 {
         self.rand.below(self.set.file_count) as u32
+    }
+
+    /// Returns the file and the offset of one of the `parts` of a block, drawn from all files.
+    fn random_part(&mut self, parts: u64) -> (u32, u64, u64) {
+        let file = self.random_file();
+        let len = self.args.block_size / parts;
+        let places = self.set.file_size / len;
+        (file, self.rand.below(places) * len, len)
+    }
+
+    fn read_part(&mut self, parts: u64) -> Call {
+        let (file, offset, len) = self.random_part(parts);
+        Call::Read {
+            file,
+            offset,
+            len: len as u32,
+            had: 0,
+        }
+    }
+
+    fn write_part(&mut self, parts: u64) -> Call {
+        let (file, offset, len) = self.random_part(parts);
+        self.write(file, offset, len)
     }
 
     fn next_block(&mut self) -> (u32, u64) {
@@ -406,11 +432,25 @@ impl<'a> Load<'a> {
         Call::Commit { file }
     }
 
+    fn next_read(&mut self) -> Call {
+        let (file, offset) = self.next_block();
+        Call::Read {
+            file,
+            offset,
+            len: self.args.block_size as u32,
+            had: 0,
+        }
+    }
+
     fn next_write(&mut self) -> Call {
         if let Some(file) = self.commits.pop_front() {
             return self.commit(file);
         }
         let (file, offset) = self.next_block();
+        self.write(file, offset, self.args.block_size)
+    }
+
+    fn write(&mut self, file: u32, offset: u64, len: u64) -> Call {
         if let Some(w) = self.written.get_mut(file as usize) {
             w.flying += 1;
         }
@@ -418,6 +458,7 @@ impl<'a> Load<'a> {
         Call::Write {
             file,
             offset,
+            len: len as u32,
             version: (self.index + 1) << 40 | self.versions,
         }
     }
@@ -461,35 +502,24 @@ impl<'a> Load<'a> {
         let block = self.args.block_size as u32;
         match *call {
             Call::Null => out.encode(|o| c.null(o, id)),
-            Call::Read { file, offset, had } => {
+            Call::Read {
+                file,
+                offset,
+                len,
+                had,
+            } => {
                 if let Some(fh) = self.file(file) {
                     let offset = offset + u64::from(had);
-                    out.encode(|o| c.read(o, id, fh, offset, block.saturating_sub(had)));
+                    out.encode(|o| c.read(o, id, fh, offset, len.saturating_sub(had)));
                 }
             }
             Call::Write {
                 file,
                 offset,
+                len,
                 version,
             } => {
-                let seed = self.args.run.seed;
-                let verify = self.args.run.verify;
-                let stability = self.args.stability;
-                let Some(fh) = self.file(file) else { return };
-                out.encode(|o| {
-                    c.write_head(o, id, fh, offset, block, stability);
-                    if verify {
-                        let start = o.len();
-                        o.resize(start + block as usize, 0);
-                        if let Some(data) = o.get_mut(start..) {
-                            pattern::fill(data, u64::from(file), offset, seed, version);
-                        }
-                    }
-                });
-                if !verify {
-                    self.constant_payload(out);
-                }
-                out.encode(|o| c.write_tail(o));
+                self.encode_write(id, (file, offset, len), version, out);
             }
             Call::WriteNew => {
                 let Some(fh) = self.slots.get(slot).and_then(|s| s.new_file) else {
@@ -497,7 +527,7 @@ impl<'a> Load<'a> {
                 };
                 let stability = self.args.stability;
                 out.encode(|o| c.write_head(o, id, &fh, 0, block, stability));
-                self.constant_payload(out);
+                self.constant_payload(out, u64::from(block));
                 out.encode(|o| c.write_tail(o));
             }
             Call::CommitNew => {
@@ -523,6 +553,11 @@ impl<'a> Load<'a> {
             Call::Access { file } => {
                 if let Some(fh) = self.file(file) {
                     out.encode(|o| c.access(o, id, fh, ACCESS_ALL));
+                }
+            }
+            Call::Chmod { file } => {
+                if let Some(fh) = self.file(file) {
+                    out.encode(|o| c.set_mode(o, id, fh, FILE_MODE));
                 }
             }
             Call::Lookup { file } => {
@@ -565,14 +600,40 @@ impl<'a> Load<'a> {
         }
     }
 
+    /// Encodes a WRITE of a block, which is a file, an offset and a length.
+    fn encode_write(
+        &mut self,
+        id: Id,
+        (file, offset, len): (u32, u64, u32),
+        version: u64,
+        out: &mut Outbox,
+    ) {
+        let wire = self.seat.wire;
+        let seed = self.args.run.seed;
+        let verify = self.args.run.verify;
+        let stability = self.args.stability;
+        let Some(fh) = self.file(file) else { return };
+        out.encode(|o| {
+            wire.write_head(o, id, fh, offset, len, stability);
+            if verify {
+                let start = o.len();
+                o.resize(start + len as usize, 0);
+                if let Some(data) = o.get_mut(start..) {
+                    pattern::fill(data, u64::from(file), offset, seed, version);
+                }
+            }
+        });
+        if !verify {
+            self.constant_payload(out, u64::from(len));
+        }
+        out.encode(|o| wire.write_tail(o));
+    }
+
     /// Payloads start at changing places of the region, so that no two neighbours on
     /// the device are alike.
-    fn constant_payload(&mut self, out: &mut Outbox) {
-        let start = self
-            .rand
-            .below((self.region_len - self.args.block_size) / 64)
-            * 64;
-        out.constant(start as usize, self.args.block_size as usize);
+    fn constant_payload(&mut self, out: &mut Outbox, len: u64) {
+        let start = self.rand.below((self.region_len - len) / 64) * 64;
+        out.constant(start as usize, len as usize);
     }
 
     /// Judges the reply to `call`: `r` is positioned after the RPC header, and `missing` bytes of
@@ -625,11 +686,16 @@ impl<'a> Load<'a> {
         }
         let step = match *call {
             Call::Null => op,
-            Call::Read { file, offset, had } => {
-                return self.read_reply((file, offset, had), r, missing, tally);
+            Call::Read {
+                file,
+                offset,
+                len,
+                had,
+            } => {
+                return self.read_reply((file, offset, len, had), r, missing, tally);
             }
-            Call::Write { file, .. } => {
-                let bytes = self.write_reply(r, tally)?;
+            Call::Write { file, len, .. } => {
+                let bytes = self.write_reply(u64::from(len), r, tally)?;
                 self.write_landed(file, bytes);
                 Step::Done {
                     class: Class::Write,
@@ -645,7 +711,7 @@ impl<'a> Load<'a> {
                 }
             }
             Call::WriteNew => {
-                self.write_reply(r, tally)?;
+                self.write_reply(self.args.block_size, r, tally)?;
                 if self.args.stability == Stable::Unstable {
                     Step::Then(Call::CommitNew)
                 } else {
@@ -663,6 +729,10 @@ impl<'a> Load<'a> {
             }
             Call::Getattr { .. } => {
                 wire.got_attributes(r)?;
+                op
+            }
+            Call::Chmod { .. } => {
+                wire.mode_set(r)?;
                 op
             }
             Call::Access { .. } => {
@@ -708,18 +778,7 @@ impl<'a> Load<'a> {
             Call::List { dir, .. } => {
                 let listed = wire.listed(r, self.lists_attributes())?;
                 tally.entries += u64::from(listed.entries);
-                if let Some(s) = self.slots.get_mut(slot) {
-                    if listed.eof {
-                        s.list = (0, [0; 8]);
-                        s.list_dir = (dir + 1) % self.args.dirs.max(1);
-                    } else if listed.entries == 0 {
-                        return Err(BenchError::Protocol(
-                            "a listing without entries and without end".into(),
-                        ));
-                    } else {
-                        s.list = listed.position;
-                    }
-                }
+                self.move_list(slot, dir, listed)?;
                 op
             }
         };
@@ -730,6 +789,24 @@ impl<'a> Load<'a> {
             )));
         }
         Ok(step)
+    }
+
+    /// Moves a slot on in its listing: behind the entries of a reply, or to the next directory.
+    fn move_list(&mut self, slot: usize, dir: u32, listed: ListingReply) -> Result<(), BenchError> {
+        let Some(s) = self.slots.get_mut(slot) else {
+            return Ok(());
+        };
+        if listed.eof {
+            s.list = (0, [0; 8]);
+            s.list_dir = (dir + 1) % self.args.dirs.max(1);
+        } else if listed.entries == 0 {
+            return Err(BenchError::Protocol(
+                "a listing without entries and without end".into(),
+            ));
+        } else {
+            s.list = listed.position;
+        }
+        Ok(())
     }
 
     /// Returns the step after the last call on a new file: its CLOSE, if it is open.
@@ -745,7 +822,7 @@ impl<'a> Load<'a> {
     fn forget_new(&mut self, slot: usize) -> Step {
         if let Some(s) = self.slots.get_mut(slot) {
             s.new_file = None;
-            if self.args.load == LoadKind::Eda {
+            if self.args.load.is_blend() {
                 self.made.push_back(s.new_number);
             }
         }
@@ -761,7 +838,7 @@ impl<'a> Load<'a> {
     /// returns nothing, or says that the file ends, is a fault.
     fn read_reply(
         &mut self,
-        (file, offset, had): (u32, u64, u32),
+        (file, offset, len, had): (u32, u64, u32, u32),
         r: &mut Reader<'_>,
         missing: usize,
         tally: &mut Tally,
@@ -770,11 +847,11 @@ impl<'a> Load<'a> {
             Err(_) if missing > 0 => return Ok(Step::Incomplete),
             other => other?,
         };
-        let asked = self.args.block_size.saturating_sub(u64::from(had));
-        let len = head.data_len as usize;
+        let asked = u64::from(len.saturating_sub(had));
+        let data_len = head.data_len as usize;
         if head.data_len != head.count
             || u64::from(head.count) > asked
-            || r.rest().len() + missing != len + padding(len)
+            || r.rest().len() + missing != data_len + padding(data_len)
         {
             return Err(BenchError::Protocol(format!(
                 "READ of {asked} bytes: count {}, data of {} bytes, {} bytes in the record",
@@ -785,7 +862,7 @@ impl<'a> Load<'a> {
         }
         let offset_read = offset + u64::from(had);
         if self.args.run.verify {
-            let data = r.fixed(len)?;
+            let data = r.fixed(data_len)?;
             if let Err((at, mismatch)) =
                 pattern::check(data, u64::from(file), offset_read, self.args.run.seed)
             {
@@ -800,7 +877,12 @@ impl<'a> Load<'a> {
         let had = had + head.count;
         if u64::from(head.count) < asked {
             if head.count > 0 && !head.eof {
-                return Ok(Step::Then(Call::Read { file, offset, had }));
+                return Ok(Step::Then(Call::Read {
+                    file,
+                    offset,
+                    len,
+                    had,
+                }));
             }
             tally.short_reads += 1;
         }
@@ -810,10 +892,14 @@ impl<'a> Load<'a> {
         })
     }
 
-    /// Judges a WRITE's results; returns the bytes written.
-    fn write_reply(&mut self, r: &mut Reader<'_>, tally: &mut Tally) -> Result<u64, BenchError> {
+    /// Judges the results of a WRITE of `asked` bytes; returns the bytes written.
+    fn write_reply(
+        &mut self,
+        asked: u64,
+        r: &mut Reader<'_>,
+        tally: &mut Tally,
+    ) -> Result<u64, BenchError> {
         let w = self.seat.wire.written(r)?;
-        let asked = self.args.block_size;
         if u64::from(w.count) > asked {
             return Err(BenchError::Protocol(format!(
                 "WRITE of {asked} bytes: {} written",

@@ -41,6 +41,7 @@ const MAX_NAME: u32 = 255;
 pub enum Proc {
     Null = 0,
     Getattr = 1,
+    Setattr = 2,
     Lookup = 3,
     Access = 4,
     Read = 6,
@@ -221,6 +222,15 @@ impl Calls {
     /// GETATTR, FSSTAT or FSINFO, which take a handle and nothing else.
     pub fn of_handle(&self, out: &mut Vec<u8>, xid: u32, proc: Proc, fh: &Handle) {
         self.call(out, xid, proc, 0, |o| o.extend_from_slice(fh.xdr()));
+    }
+
+    /// SETATTR of the mode, whenever the file was changed last.
+    pub fn set_mode(&self, out: &mut Vec<u8>, xid: u32, fh: &Handle, mode: u32) {
+        self.call(out, xid, Proc::Setattr, 0, |o| {
+            o.extend_from_slice(fh.xdr());
+            put_sattr(o, mode);
+            put_u32(o, 0);
+        });
     }
 
     /// ACCESS for the given bits.
@@ -443,6 +453,11 @@ pub fn got_attributes(r: &mut Reader<'_>) -> Result<(u64, u64), XdrError> {
     Ok((size, fileid))
 }
 
+/// Takes a successful SETATTR's results.
+pub fn mode_set(r: &mut Reader<'_>) -> Result<(), XdrError> {
+    wcc(r)
+}
+
 /// Takes a successful ACCESS's results: the bits granted.
 pub fn accessed(r: &mut Reader<'_>) -> Result<u32, XdrError> {
     attributes(r)?;
@@ -607,6 +622,14 @@ mod tests {
         r.opaque(64).unwrap();
         assert_eq!(r.u64(), Ok(512));
         assert_eq!((r.u32(), r.u32(), r.u32()), (Ok(4096), Ok(2), Ok(4096)));
+
+        out.clear();
+        calls.set_mode(&mut out, 1, &fh, 0o600);
+        let mut r = body(&out, 44);
+        r.opaque(64).unwrap();
+        let words: Vec<u32> = (0..8).map(|_| r.u32().unwrap()).collect();
+        assert_eq!(words, [1, 0o600, 0, 0, 0, 0, 0, 0]);
+        assert!(r.rest().is_empty());
 
         out.clear();
         calls.create(&mut out, 1, &fh, b"abc");

@@ -113,8 +113,8 @@ fn durability(a: &NfsArgs) -> String {
     };
     match a.load {
         K::Write => writes,
-        K::Mix if a.read_percent < 100 => writes,
-        K::Eda => format!("{writes}; names as the server makes them durable"),
+        K::Mix | K::EdaBackEnd if a.read_percent < 100 => writes,
+        K::Eda | K::EdaFrontEnd => format!("{writes}; names as the server makes them durable"),
         K::CreateWriteCommit if a.stability == Stable::Unstable => {
             "CREATE, UNSTABLE WRITE, COMMIT".into()
         }

@@ -5,6 +5,7 @@ use crate::arrivals::Arrivals;
 use crate::clock;
 use crate::control::{Control, rpcbind_port};
 use crate::counters::Tally;
+use crate::eda_mix;
 use crate::engine::{self, Link, Options, Stage};
 use crate::error::BenchError;
 use crate::load::{ClientContext, Load, RunState, region_len};
@@ -86,7 +87,7 @@ pub fn observed(args: &NfsArgs, observer: &dyn Observer) -> Result<Outcome, Benc
     let limit = match args.load {
         LoadKind::Write => set.fsinfo.wtmax,
         LoadKind::Read => set.fsinfo.rtmax,
-        LoadKind::Mix | LoadKind::Eda => set.fsinfo.rtmax.min(set.fsinfo.wtmax),
+        load if load.is_data() => set.fsinfo.rtmax.min(set.fsinfo.wtmax),
         _ => u32::MAX,
     };
     if args.block_size > u64::from(limit) {
@@ -119,7 +120,7 @@ fn clean(
     // Files that the load itself made are not reused.
     if !args.run.keep {
         set.remove(&mut reach.control, &args.dir, args.load, created)?;
-    } else if args.load == LoadKind::Eda {
+    } else if args.load.is_blend() {
         set.remove_made(&mut reach.control, args.load, created)?;
     }
     reach.leave()
@@ -127,7 +128,10 @@ fn clean(
 
 /// The way to a server for what is not measured.
 struct Reach {
-    addr: SocketAddr,
+    /// The address that `control` goes to.
+    first: SocketAddr,
+    /// The addresses that clients are spread over, the first one among them.
+    addresses: Vec<SocketAddr>,
     cred: Credential,
     control: Control,
     /// The client id of `control`'s calls (NFSv4).
@@ -137,14 +141,17 @@ struct Reach {
 impl Reach {
     fn new(args: &NfsArgs) -> Result<Self, BenchError> {
         let timeout = Duration::from_secs_f64(args.timeout);
-        let addr = resolve(&args.server)?;
+        let addresses = resolve_all(&args.server)?;
+        let &[first, ..] = addresses.as_slice() else {
+            return Err(BenchError::Usage("no address of a server".into()));
+        };
         let cred = Credential {
             uid: args.uid,
             gid: args.gid,
         };
         // Different in each run, for the sake of duplicate-request caches.
         let first_xid = (clock::now_ns() >> 8) as u32;
-        let mut control = Control::connect(addr, Some(&cred), first_xid, timeout)?;
+        let mut control = Control::connect(first, Some(&cred), first_xid, timeout)?;
         let client = match args.version {
             Version::V3 => None,
             Version::V4(v4) => {
@@ -153,7 +160,8 @@ impl Reach {
             }
         };
         Ok(Self {
-            addr,
+            first,
+            addresses,
             cred,
             control,
             client,
@@ -163,9 +171,15 @@ impl Reach {
     /// The export's root.
     fn root(&mut self, args: &NfsArgs) -> Result<Handle, BenchError> {
         match &self.client {
-            None => mount(args, self.addr, &self.cred),
+            None => mount(args, self.first, &self.cred),
             Some(_) => client::walk(&mut self.control, &args.export),
         }
+    }
+
+    /// The address of the client numbered `number`.
+    fn address_of(&self, number: u32) -> SocketAddr {
+        let mut in_turn = self.addresses.iter().cycle();
+        in_turn.nth(number as usize).copied().unwrap_or(self.first)
     }
 
     /// Ends the client id.
@@ -203,10 +217,20 @@ fn check(args: &NfsArgs) -> Result<(), BenchError> {
             "the block size must be a multiple of 4 and at most 4 MiB".into(),
         ));
     }
-    if args.run.verify && block % pattern::BLOCK as u64 != 0 {
+    let parts = match args.load {
+        LoadKind::EdaFrontEnd => eda_mix::PARTS,
+        _ => 1,
+    };
+    if block % (parts * 4) != 0 {
+        return Err(BenchError::Usage(format!(
+            "eda-front-end needs blocks of a multiple of {} bytes: it reads and writes quarters",
+            parts * 4
+        )));
+    }
+    if args.run.verify && block % (parts * pattern::BLOCK as u64) != 0 {
         return Err(BenchError::Usage(format!(
             "--verify needs blocks of a multiple of {} bytes",
-            pattern::BLOCK
+            parts * pattern::BLOCK as u64
         )));
     }
     if let Some(n) = args.in_flight {
@@ -216,6 +240,13 @@ fn check(args: &NfsArgs) -> Result<(), BenchError> {
                 "--in-flight {n}: at least one a connection, and at most {most} with this --depth"
             )));
         }
+    }
+    let addresses = args.server.split(',').count();
+    if addresses > args.clients as usize {
+        return Err(BenchError::Usage(format!(
+            "{} client(s) do not all reach {addresses} addresses; give --clients {addresses} or more",
+            args.clients
+        )));
     }
     let slots = u64::from(args.connections) * u64::from(args.depth);
     if args.load == LoadKind::Rename && args.file_count() < slots {
@@ -247,6 +278,11 @@ pub fn resolve(server: &str) -> Result<SocketAddr, BenchError> {
         .ok_or_else(|| BenchError::Usage(format!("{server:?} has no address")))
 }
 
+/// The addresses of a list of HOST:PORT with commas between them: the first one of each.
+pub fn resolve_all(servers: &str) -> Result<Vec<SocketAddr>, BenchError> {
+    servers.split(',').map(resolve).collect()
+}
+
 fn mount(args: &NfsArgs, nfs: SocketAddr, cred: &Credential) -> Result<Handle, BenchError> {
     let timeout = Duration::from_secs_f64(args.timeout);
     let mut addr = nfs;
@@ -263,6 +299,8 @@ fn mount(args: &NfsArgs, nfs: SocketAddr, cred: &Credential) -> Result<Handle, B
 
 /// A client of the load, with the calls in flight on each of its connections.
 struct Guest {
+    /// The server's address that it connects to.
+    address: SocketAddr,
     wire: Arc<dyn Wire>,
     /// The working set's files; open, where files are.
     files: Vec<Handle>,
@@ -283,16 +321,18 @@ impl Guest {
         let first = (number * each).min(args.connections);
         let connections = first..(first + each).min(args.connections);
         let depths: Vec<usize> = connections.map(|index| depth_of(args, index)).collect();
+        let address = reach.address_of(number);
         let Version::V4(v4) = args.version else {
             return Ok(Self {
+                address,
                 wire: Arc::new(Calls::new(Some(&reach.cred))),
                 files: set.files.clone(),
                 depths,
                 behind: None,
             });
         };
-        let stream = connect(reach.addr, number, args.clients)
-            .map_err(BenchError::io(format!("connection to {}", reach.addr)))?;
+        let stream = connect(address, number, args.clients)
+            .map_err(BenchError::io(format!("connection to {address}")))?;
         let timeout = Duration::from_secs_f64(args.timeout);
         let xid = (clock::now_ns() >> 8) as u32;
         let mut control = Control::from_stream(stream, Some(&reach.cred), xid, timeout)?;
@@ -308,6 +348,7 @@ impl Guest {
             false => set.files.clone(),
         };
         Ok(Self {
+            address,
             files,
             depths: dealt(&depths, load.slots() as usize),
             wire: load.clone(),
@@ -352,7 +393,7 @@ fn drive(
     let guests: Vec<Guest> = (0..args.clients)
         .map(|number| Guest::new(args, reach, set, number))
         .collect::<Result<_, _>>()?;
-    let mut outcome = drive_guests(args, reach.addr, set, &guests, shared, observer)?;
+    let mut outcome = drive_guests(args, set, &guests, shared, observer)?;
     for guest in guests {
         if let Err(e) = guest.leave() {
             outcome
@@ -368,7 +409,6 @@ fn drive(
 /// Connects the clients; returns the connections of each thread.
 fn connected<'s>(
     args: &'s NfsArgs,
-    addr: SocketAddr,
     set: &'s WorkingSet,
     guests: &'s [Guest],
     shared: &'s RunState,
@@ -379,8 +419,9 @@ fn connected<'s>(
     for (client, guest) in guests.iter().enumerate() {
         let mut first_slot = 0;
         for &depth in &guest.depths {
-            let stream = connect(addr, client as u32, args.clients)
-                .map_err(BenchError::io(format!("connection {index} to {addr}")))?;
+            let address = guest.address;
+            let stream = connect(address, client as u32, args.clients)
+                .map_err(BenchError::io(format!("connection {index} to {address}")))?;
             stream
                 .set_nodelay(true)
                 .map_err(BenchError::io("socket options"))?;
@@ -416,7 +457,6 @@ fn connected<'s>(
 /// Runs the threads through the phases, for clients that are ready.
 fn drive_guests(
     args: &NfsArgs,
-    addr: SocketAddr,
     set: &WorkingSet,
     guests: &[Guest],
     shared: &RunState,
@@ -434,7 +474,7 @@ fn drive_guests(
         timeout_ns: (args.timeout * 1e9) as u64,
         heads_only: args.load == LoadKind::Read && args.block_size >= HEADS_ONLY_MIN,
     };
-    let shares = connected(args, addr, set, guests, shared)?;
+    let shares = connected(args, set, guests, shared)?;
     let stage = Stage::new(args.run.ops);
     let schedule = Schedule {
         warmup_s: args.warmup_seconds(),

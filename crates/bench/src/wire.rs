@@ -49,6 +49,8 @@ pub trait Wire: Send + Sync {
     fn null(&self, out: &mut Vec<u8>, id: Id);
     /// GETATTR, FSSTAT or FSINFO.
     fn of_handle(&self, out: &mut Vec<u8>, id: Id, proc: Proc, fh: &Handle);
+    /// SETATTR of the mode.
+    fn set_mode(&self, out: &mut Vec<u8>, id: Id, fh: &Handle, mode: u32);
     /// ACCESS for the given bits (RFC 1813 §3.3.4, RFC 8881 §18.1).
     fn access(&self, out: &mut Vec<u8>, id: Id, fh: &Handle, bits: u32);
     /// READ of `count` bytes at `offset`.
@@ -113,6 +115,8 @@ pub trait Wire: Send + Sync {
     fn made_directory(&self, r: &mut Reader<'_>) -> Result<Option<Handle>, XdrError>;
     /// GETATTR's results: size in bytes and file id.
     fn got_attributes(&self, r: &mut Reader<'_>) -> Result<(u64, u64), XdrError>;
+    /// The results of [`Wire::set_mode`].
+    fn mode_set(&self, r: &mut Reader<'_>) -> Result<(), XdrError>;
     /// ACCESS's results: the bits granted.
     fn accessed(&self, r: &mut Reader<'_>) -> Result<u32, XdrError>;
     /// REMOVE's or RMDIR's results.
@@ -134,6 +138,10 @@ impl Wire for Calls {
 
     fn of_handle(&self, out: &mut Vec<u8>, id: Id, proc: Proc, fh: &Handle) {
         self.of_handle(out, id.xid, proc, fh);
+    }
+
+    fn set_mode(&self, out: &mut Vec<u8>, id: Id, fh: &Handle, mode: u32) {
+        self.set_mode(out, id.xid, fh, mode);
     }
 
     fn access(&self, out: &mut Vec<u8>, id: Id, fh: &Handle, bits: u32) {
@@ -245,6 +253,10 @@ impl Wire for Calls {
 
     fn got_attributes(&self, r: &mut Reader<'_>) -> Result<(u64, u64), XdrError> {
         nfs3::got_attributes(r)
+    }
+
+    fn mode_set(&self, r: &mut Reader<'_>) -> Result<(), XdrError> {
+        nfs3::mode_set(r)
     }
 
     fn accessed(&self, r: &mut Reader<'_>) -> Result<u32, XdrError> {

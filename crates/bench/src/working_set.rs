@@ -80,8 +80,8 @@ impl WorkingSet {
             fsinfo,
             place: Some((root, top)),
         };
-        let large = args.load.is_data() && args.load != LoadKind::Eda;
-        let dirs = if large { 1 } else { args.dirs };
+        let together = matches!(args.load, LoadKind::Read | LoadKind::Write | LoadKind::Mix);
+        let dirs = if together { 1 } else { args.dirs };
         for n in 0..dirs {
             let name = dir_name(n);
             set.dirs.push(control.directory(&top, name.as_bytes())?);
@@ -103,8 +103,8 @@ impl WorkingSet {
             }
             set.fill(control, args)?;
             let reads = match args.load {
-                LoadKind::Read | LoadKind::Eda => true,
-                LoadKind::Mix => args.read_percent > 0,
+                LoadKind::Read | LoadKind::Eda | LoadKind::EdaFrontEnd => true,
+                LoadKind::Mix | LoadKind::EdaBackEnd => args.read_percent > 0,
                 _ => false,
             };
             if reads && !args.run.no_preread {
@@ -300,6 +300,10 @@ impl WorkingSet {
                 self.remove_family(control, CREATED, created, Proc::Remove)
             }
             LoadKind::Mkdir => self.remove_family(control, MADE_DIR, created, Proc::Rmdir),
+            LoadKind::EdaFrontEnd => {
+                self.remove_family(control, CREATED, created, Proc::Remove)?;
+                self.remove_family(control, MADE_DIR, created, Proc::Rmdir)
+            }
             _ => Ok(()),
         }
     }

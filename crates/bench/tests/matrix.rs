@@ -345,6 +345,63 @@ fn a_baseline_and_a_second_target() {
     );
 }
 
+/// The phases of chip design at two addresses of one server, by offered load, beside the published
+/// figure by address.
+#[test]
+fn phases_of_chip_design_are_beside_the_published_figure() {
+    let fake = Fake::start(Mischief::None);
+    let (other, there) = fake.serve_elsewhere();
+    let s = Scratch::new("eda");
+    let at = format!("nfs://{},{other}/vol1", fake.addr);
+    let tiny = "--max-size 2m --rate-scale 0.0004 --clients 2 --jobs 2 --depth 4 --nconnect 2";
+    let mut line = vec!["matrix", "--preset", "eda", &at, "-o", "a", "-r", "1"];
+    line.extend(tiny.split(' '));
+    line.extend(["-t", "0.5", "--warmup", "0.1"]);
+    let out = s.bench(&line);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    assert_eq!(fake.nodes(), 1, "a working set was left behind");
+    assert!(there[1].load(std::sync::atomic::Ordering::SeqCst) > 0);
+    let run = s.run("a");
+    assert_eq!(run["targets"][0]["addresses"], 2);
+    assert_eq!(array(&run, "cells").len(), 18);
+    let first = &array(&run, "cells")[0]["repetitions"][0];
+    for side in ["read", "write", "other"] {
+        assert!(first[side]["ops_per_s"].as_f64().unwrap() > 0.0, "{side}");
+    }
+    assert_eq!(first["tier"], "local", "the front end's writes are stable");
+    let shown = text(&out.stdout);
+    for row in [
+        "NFSv3, Front end\n",
+        "open loop · 2 addresses",
+        "Both, MiB/s",
+        "Beside NetApp Volumes' figure of a large volume",
+        "an address: of 6, of 2",
+        "1,350,000",
+        "22,016",
+        "225,000",
+    ] {
+        assert!(shown.contains(row), "{row} in\n{shown}");
+    }
+    let offered: Vec<Vec<&str>> = shown
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("offered ops/s "))
+        .map(|columns| columns.split_whitespace().collect())
+        .collect();
+    assert_eq!(offered.len(), 3, "{shown}");
+    assert_eq!(offered[0], ["90", "180", "270", "360", "450", "540"]);
+    for file in ["a/report.html", "a/report.md"] {
+        let report = s.read(file);
+        assert!(report.contains("divide them by 6 and this run"), "{file}");
+        let changed = "offered ops/s of Back end: 58,709 to 352,256 → 23 to 141";
+        assert!(report.contains(changed), "{file}");
+    }
+    let out = s.bench(&["compare", "a", "--published", "netapp-eda"]);
+    assert!(text(&out.stdout).contains("3,669"), "{}", text(&out.stdout));
+    let out = s.bench(&["compare", "a", "--published", "netapp-eda", "--per", "core"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stderr).contains("neither clients nor cores"));
+}
+
 /// One export over three versions of the protocol, in turn.
 #[test]
 fn targets_may_name_the_version_of_the_protocol() {
@@ -396,6 +453,10 @@ fn what_is_no_server_or_no_definition_is_said() {
     });
     let fake = Fake::start(Mischief::None);
     let good = url(&fake);
+    let (elsewhere, _) = fake.serve_elsewhere();
+    let spread = format!("nfs://{},{elsewhere}/vol1", fake.addr);
+    let stranger = Fake::start(Mischief::Stale);
+    let two = format!("nfs://{},{}/vol1", fake.addr, stranger.addr);
     std::fs::write(
         s.path("bad.toml"),
         DEFINITION.replace("jobs = 2", "jobs = 0"),
@@ -445,6 +506,34 @@ fn what_is_no_server_or_no_definition_is_said() {
             "apt-get install fio",
         ),
         (vec!["--preset", "eda-like", "/"], "fio does not have"),
+        (
+            vec!["--preset", "eda", "/"],
+            "Front end needs operations on names",
+        ),
+        (
+            vec!["--preset", "eda", &two, "--max-size", "8m"],
+            "does not serve what",
+        ),
+        (
+            vec![
+                "--preset",
+                "eda",
+                &spread,
+                "--max-size",
+                "8m",
+                "--clients",
+                "1",
+            ],
+            "has 2 addresses, which 1 client(s) do not all reach; --clients 2 or more",
+        ),
+        (
+            vec!["--preset", "netapp-flex", &good, "--rate-scale", "2"],
+            "no table of netapp-flex offers a rate",
+        ),
+        (
+            vec!["--preset", "eda", &good, "--rate-scale", "0"],
+            "--rate-scale is a factor greater than 0",
+        ),
         (
             vec!["--preset", "nconnect-sweep", "/"],
             "option of the mount",
@@ -773,6 +862,7 @@ fn presets_can_be_listed_and_shown_and_are_definitions() {
         "filestore",
         "datakeeper",
         "nconnect-sweep",
+        "eda",
         "eda-like",
     ] {
         assert!(list.contains(name));

@@ -355,3 +355,73 @@ fn the_blend_cleans_up_what_it_makes() {
     }
     assert_eq!(fake.nodes(), 1);
 }
+
+#[test]
+fn the_front_end_does_its_operations_in_their_shares_and_cleans_up() {
+    let fake = Fake::start(Mischief::None);
+    let set = "-b 16k -s 4m --files 256 --dirs 16";
+    let report = bench(
+        &fake,
+        &format!("eda-front-end -c 3 -d 4 -n 20000 --verify --stability file_sync {set}"),
+    )
+    .unwrap();
+    assert_eq!(report.figures.faults, Vec::<String>::new());
+    assert_eq!(report.figures.ops, 20_000);
+    assert_eq!(fake.nodes(), 1);
+    // Making the set, checking it and removing it takes LOOKUPs, CREATEs, WRITEs and REMOVEs.
+    for (procedure, percent) in [(1, 26.0), (2, 1.0), (4, 15.0), (17, 2.0)] {
+        let got = fake.count(procedure) as f64 / 200.0;
+        assert!(
+            (got - percent).abs() < 1.0,
+            "procedure {procedure}: {got} %"
+        );
+    }
+    let class = |name: &str| {
+        let classes = &report.figures.classes;
+        classes.iter().find(|c| c.class == name).unwrap()
+    };
+    let (read, write) = (class("read"), class("write"));
+    for (class, percent) in [(read, 15.0), (write, 25.0)] {
+        let got = class.ops as f64 / 200.0;
+        assert!((got - percent).abs() < 1.5, "{}: {got} %", class.class);
+    }
+    let error = bench(&fake, "eda-front-end -b 4k -s 1m --verify --files 256").map(|_| ());
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("multiple of 16384 bytes"), "{error}");
+}
+
+#[test]
+fn the_back_end_has_its_files_in_directories() {
+    let fake = Fake::start(Mischief::None);
+    let set = "-b 64k -s 4m --files 6 --dirs 6 -p sequential";
+    let report = bench(&fake, &format!("eda-back-end -c 3 -d 2 -n 600 {set}")).unwrap();
+    assert_eq!(report.figures.faults, Vec::<String>::new());
+    // The set's folder, and one for each file.
+    assert_eq!(fake.count(9), 7);
+    assert_eq!(fake.nodes(), 1);
+}
+
+#[test]
+fn clients_are_spread_over_the_addresses() {
+    let fake = Fake::start(Mischief::None);
+    let (other, there) = fake.serve_elsewhere();
+    let server = format!("{},{other}", fake.addr);
+    let run = |clients: &str| {
+        let mut args = parsed(
+            &fake,
+            &format!("getattr -c 4 -d 2 -n 4000 --files 64 {clients}"),
+        );
+        args.server.clone_from(&server);
+        weir_bench::run::nfs(&args)
+    };
+    let report = run("--clients 2").unwrap();
+    assert_eq!(report.figures.ops, 4000);
+    let getattrs = there[1].load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(fake.count(1) + getattrs, 4000);
+    assert!(getattrs > 0 && getattrs < 4000, "{getattrs}");
+    let error = run("--clients 1").map(|_| ()).unwrap_err().to_string();
+    assert!(
+        error.contains("do not all reach 2 addresses; give --clients 2"),
+        "{error}"
+    );
+}

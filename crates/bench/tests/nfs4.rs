@@ -48,9 +48,13 @@ fn every_load_runs_cleans_up_and_ends_its_sessions() {
         ("readdir", 26),
         ("readdirplus", 26),
         ("eda -b 64k", 28),
+        ("eda-front-end -b 16k --verify", 34),
+        ("eda-back-end -b 64k -p sequential", 38),
     ] {
         let before = fake.operations(operation);
         let size = match load.split(' ').next().unwrap() {
+            "eda-front-end" => "-s 1m --files 64 --dirs 3",
+            "eda-back-end" => "-s 4m --files 6 --dirs 6",
             "read" | "write" | "mix" | "eda" if load.contains("64k") => "-s 4m --dirs 3",
             "read" | "write" | "mix" => "-s 1m --files 4 -b 8k",
             _ => "--files 100 --dirs 3 -b 4k",

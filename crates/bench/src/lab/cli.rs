@@ -9,7 +9,8 @@ use std::path::PathBuf;
 
 /// Measures block sizes × read/write mixes × access patterns against targets, as tables.
 ///
-/// A target is nfs://HOST[:PORT]/EXPORT[?version=4.1] or
+/// A target is nfs://HOST[:PORT][,HOST[:PORT]]…/EXPORT[?version=4.1] (several hosts are addresses
+/// of one volume, over which clients are spread) or
 /// smb://USER@HOST[:PORT]/SHARE?password-file=FILE (through the own generators), a directory (a
 /// mount of anything) or a block device (both through fio). NAME=TARGET names it in the results.
 /// Several targets are measured in alternation.
@@ -34,6 +35,9 @@ pub struct MatrixArgs {
     /// Working sets of at most this size, such as 2g.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub max_size: Option<u64>,
+    /// Multiply the rates that open loops offer by this.
+    #[arg(long, value_name = "FACTOR")]
+    pub rate_scale: Option<f64>,
     /// Choose times so that the whole run takes about this long, such as 8m or 90s.
     #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     pub budget: Option<f64>,
@@ -150,7 +154,8 @@ pub struct CompareArgs {
     /// Folders of runs, or their run.json; the first is what the others are divided by.
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<PathBuf>,
-    /// Also beside published figures: netapp-extreme, netapp-flex, filestore, datakeeper.
+    /// Also beside published figures: netapp-extreme, netapp-flex, netapp-eda, filestore,
+    /// datakeeper.
     #[arg(long, value_name = "NAME")]
     pub published: Option<String>,
     /// Scaling of published figures to the run.

@@ -14,7 +14,7 @@ use super::outcome::{Cell, OperationClass, Run};
 use super::published::{self, Beside};
 use super::report::page::Page;
 use super::report::svg::{Bar, Bars};
-use super::spec::{Kind, Unit};
+use super::spec::Unit;
 use super::stats::Spread;
 use super::text;
 use super::units::{Size, latency, utc};
@@ -169,7 +169,7 @@ fn same_table(a: (&Run, &View<'_>), b: (&Run, &View<'_>)) -> bool {
             (
                 t.block_size,
                 t.pattern.name(),
-                t.kind == Kind::Eda,
+                t.kind,
                 t.unit() == Unit::Iops,
             )
         })

@@ -19,8 +19,6 @@ use crate::nfs3::Stable;
 use crate::run;
 use std::collections::BTreeSet;
 
-/// Directories of the blend's working set.
-const BLEND_DIRS: u32 = 32;
 /// The driver of one export.
 pub struct NfsDriver {
     nfs: Nfs,
@@ -42,7 +40,7 @@ impl NfsDriver {
 
     fn arguments(&self, context: &Context<'_>, table: &Table, point: &Point, set: &Set) -> NfsArgs {
         let load = match (table.kind, point.read_percent) {
-            (Kind::Eda, _) => LoadKind::Eda,
+            (Kind::Eda | Kind::EdaFrontEnd | Kind::EdaBackEnd, _) => load_of(table.kind),
             (Kind::Data, 100) => LoadKind::Read,
             (Kind::Data, 0) => LoadKind::Write,
             (Kind::Data, _) => LoadKind::Mix,
@@ -74,13 +72,9 @@ impl NfsDriver {
     /// The settings that name a working set; the rest are defaults.
     fn set_arguments(&self, set: &Set, duration: f64) -> NfsArgs {
         NfsArgs {
-            load: if set.many_small {
-                LoadKind::Eda
-            } else {
-                LoadKind::Read
-            },
+            load: load_of(set.kind),
             version: self.nfs.version,
-            server: self.nfs.server.clone(),
+            server: self.nfs.servers.clone(),
             mount_port: Some(self.nfs.mount_port),
             rpcbind: false,
             export: self.nfs.export.clone(),
@@ -96,7 +90,7 @@ impl NfsDriver {
             block_size: 4096,
             size: set.bytes(),
             files: Some(set.files),
-            dirs: BLEND_DIRS,
+            dirs: set.dirs,
             pattern: Pattern::Random,
             read_percent: 100,
             stability: Stable::Unstable,
@@ -111,6 +105,17 @@ impl NfsDriver {
             samples: None,
             label: String::new(),
         }
+    }
+}
+
+/// The load that makes and removes the working set of a kind of load, and that is all of it but
+/// for the shares of reads and writes.
+fn load_of(kind: Kind) -> LoadKind {
+    match kind {
+        Kind::Data => LoadKind::Read,
+        Kind::Eda => LoadKind::Eda,
+        Kind::EdaFrontEnd => LoadKind::EdaFrontEnd,
+        Kind::EdaBackEnd => LoadKind::EdaBackEnd,
     }
 }
 
@@ -157,9 +162,9 @@ impl Driver for NfsDriver {
             cut_short: outcome.cut_short,
             durability: report.durability.clone(),
             // The blend's writes are as durable as any.
-            read_percent: match args.load {
-                LoadKind::Eda => 0,
-                _ => point.read_percent,
+            read_percent: match args.load.is_blend() {
+                true => 0,
+                false => point.read_percent,
             },
             note: (report.jukebox > 0).then(|| {
                 format!(
@@ -168,7 +173,7 @@ impl Driver for NfsDriver {
                 )
             }),
         };
-        let local = self.nfs.address.ip().is_loopback();
+        let local = self.nfs.is_local();
         Ok(live.finished(context, table, point, &measured, local))
     }
 

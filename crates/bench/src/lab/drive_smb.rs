@@ -38,7 +38,7 @@ impl SmbDriver {
     /// # Errors
     /// The definition has a load that is only of NFS.
     pub fn new(smb: Smb, definition: &Definition) -> Result<Self, BenchError> {
-        let other = |t: &&Table| t.kind == Kind::Eda || t.rate.is_some();
+        let other = |t: &&Table| t.kind != Kind::Data || t.rate.is_some();
         if let Some(table) = definition.tables.iter().find(other) {
             return Err(BenchError::Usage(format!(
                 "{}: over SMB there are reads and writes in a closed loop only; give an nfs:// target",

@@ -61,10 +61,11 @@ impl FioDriver {
         let version = version(&settings.fio)?;
         let definition = &run.definition;
         for table in &definition.tables {
-            if table.kind == Kind::Eda {
+            if table.kind != Kind::Data {
                 return Err(BenchError::Usage(format!(
-                    "{}: the blend needs operations on names, which fio does not have; give an nfs:// target",
-                    definition.name
+                    "{}: {} needs operations on names or many directories, which fio does not have; give an nfs:// target",
+                    definition.name,
+                    table.heading()
                 )));
             }
             if table

@@ -232,6 +232,7 @@ pub fn text(job: &Job) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::presets;
+    use super::super::spec::Kind;
     use super::*;
 
     fn job() -> Job {
@@ -241,7 +242,8 @@ mod tests {
                 target: 0,
                 files: 8,
                 file_size: 1 << 20,
-                many_small: false,
+                dirs: 1,
+                kind: Kind::Data,
             },
             jobs: 8,
             depth: 3,

@@ -111,8 +111,15 @@ pub struct TargetFacts {
     pub generator: String,
     /// True if the server is on this machine as well; `None` when unknown.
     pub local: Option<bool>,
+    /// Addresses that clients were spread over.
+    #[serde(default = "one_address")]
+    pub addresses: u32,
     /// Anything else worth keeping, by name.
     pub facts: BTreeMap<String, String>,
+}
+
+fn one_address() -> u32 {
+    1
 }
 
 /// One point of the matrix.

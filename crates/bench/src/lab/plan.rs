@@ -7,7 +7,7 @@
 //! than a few points often.
 
 use super::outcome::{Cell, OperationClass, Point, Run};
-use super::spec::{Definition, Table};
+use super::spec::{Definition, Kind, Table};
 use super::units::Size;
 
 /// Gain of a step of the depth below which it counts as none, and such steps in a row
@@ -78,14 +78,25 @@ pub struct Set {
     pub files: u64,
     /// Bytes of each file.
     pub file_size: u64,
-    /// A set of the blend, which has directories.
-    pub many_small: bool,
+    /// Directories that the files are spread over.
+    pub dirs: u32,
+    /// Kind of the load that it is for.
+    pub kind: Kind,
 }
 
-/// Bytes of a file of the blend's set: four of its blocks, as sources and netlists are.
+/// Bytes of a file of the set of the blend of both phases: four of its blocks, as sources and
+/// netlists are.
 const SMALL_FILE: u64 = 256 << 10;
-/// Files of the blend's set at the most; more only take longer to make.
+/// Greatest number of files of that set; more only take longer to make.
 const MANY: u64 = 20_000;
+/// Directories of that set.
+const BLEND_DIRS: u32 = 32;
+/// Greatest number of files of the front end's set: their handles take 150 MB.
+const FRONT_END_FILES: u64 = 1 << 20;
+/// Files of a directory of the front end's set.
+const FRONT_END_DIRECTORY: u64 = 64;
+/// Greatest number of directories of the back end's set.
+const BACK_END_DIRS: u64 = 1024;
 
 impl Set {
     /// The set that a point of this definition uses.
@@ -93,14 +104,28 @@ impl Set {
         let table = definition.tables.get(point.table)?;
         let total = table.working_set.unwrap_or(definition.load.working_set).0;
         let jobs = u64::from(point.clients) * u64::from(point.jobs);
-        if table.kind == super::spec::Kind::Eda {
-            let files = (total / SMALL_FILE).clamp(1, MANY).max(jobs);
-            return Some(Self {
-                target: point.target,
-                files,
-                file_size: SMALL_FILE.max(table.block_size.0),
-                many_small: true,
-            });
+        let block = table.block_size.0;
+        match table.kind {
+            Kind::Eda => {
+                return Some(Self {
+                    target: point.target,
+                    files: (total / SMALL_FILE).clamp(1, MANY).max(jobs),
+                    file_size: SMALL_FILE.max(block),
+                    dirs: BLEND_DIRS,
+                    kind: table.kind,
+                });
+            }
+            Kind::EdaFrontEnd => {
+                let files = (total / block).clamp(1, FRONT_END_FILES).max(jobs);
+                return Some(Self {
+                    target: point.target,
+                    files,
+                    file_size: block,
+                    dirs: files.div_ceil(FRONT_END_DIRECTORY) as u32,
+                    kind: table.kind,
+                });
+            }
+            Kind::Data | Kind::EdaBackEnd => {}
         }
         // Whole MiB where there is one, so that tables of all block sizes share the set.
         let each = total / jobs;
@@ -113,7 +138,11 @@ impl Set {
             target: point.target,
             files: jobs,
             file_size: (each / step * step).max(table.block_size.0),
-            many_small: false,
+            dirs: match table.kind {
+                Kind::EdaBackEnd => jobs.min(BACK_END_DIRS) as u32,
+                _ => 1,
+            },
+            kind: table.kind,
         })
     }
 
@@ -126,7 +155,12 @@ impl Set {
     pub fn name(&self) -> String {
         format!(
             "{}{}x{}",
-            if self.many_small { "m" } else { "s" },
+            match self.kind {
+                Kind::Data => "s",
+                Kind::Eda => "m",
+                Kind::EdaFrontEnd => "f",
+                Kind::EdaBackEnd => "b",
+            },
             self.files,
             self.file_size
         )
@@ -242,5 +276,35 @@ mod tests {
         let d = presets::load("eda-like").unwrap();
         let s = Set::from_point(&d, &points(&d, 1)[0]).unwrap();
         assert_eq!((s.files, s.file_size), (20_000, 256 << 10));
+    }
+
+    #[test]
+    fn the_phases_of_chip_design_have_sets_of_their_own() {
+        let mut d = presets::load("eda").unwrap();
+        let sets = |d: &Definition| {
+            let mut sets: Vec<Set> = points(d, 1)
+                .iter()
+                .map(|p| Set::from_point(d, p).unwrap())
+                .collect();
+            sets.dedup();
+            sets
+        };
+        let whole = sets(&d);
+        let kinds: Vec<Kind> = whole.iter().map(|s| s.kind).collect();
+        assert_eq!(kinds, [Kind::EdaFrontEnd, Kind::EdaBackEnd, Kind::Eda]);
+        let names: std::collections::BTreeSet<String> = whole.iter().map(Set::name).collect();
+        assert_eq!(names.len(), 3, "{names:?}");
+        // Many directories of small files; large files, each in a directory of its own.
+        assert_eq!(
+            (whole[0].files, whole[0].file_size, whole[0].dirs),
+            (262_144, 16 << 10, 4096)
+        );
+        assert_eq!((whole[1].files, whole[1].dirs), (48, 48));
+        for table in &mut d.tables {
+            table.working_set = Some(Size(8 << 20));
+        }
+        let small = sets(&d);
+        assert_eq!((small[0].files, small[0].dirs), (512, 8));
+        assert_eq!((small[1].files, small[1].file_size), (48, 128 << 10));
     }
 }

@@ -4,7 +4,7 @@ use super::spec::Definition;
 use crate::error::BenchError;
 
 /// Names and texts of the presets, as `weir bench presets list` shows them.
-pub const PRESETS: [(&str, &str); 8] = [
+pub const PRESETS: [(&str, &str); 9] = [
     (
         "netapp-extreme",
         include_str!("presets/netapp-extreme.toml"),
@@ -21,6 +21,7 @@ pub const PRESETS: [(&str, &str); 8] = [
         include_str!("presets/smb-protection.toml"),
     ),
     ("smb-channels", include_str!("presets/smb-channels.toml")),
+    ("eda", include_str!("presets/eda.toml")),
     ("eda-like", include_str!("presets/eda-like.toml")),
 ];
 
@@ -46,7 +47,7 @@ pub fn load(name: &str) -> Result<Definition, BenchError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::spec::{Durability, Pattern};
+    use super::super::spec::{Durability, Pattern, Table};
     use super::*;
 
     #[test]
@@ -150,6 +151,13 @@ mod tests {
         assert_eq!(channels.tables[0].depth, d.tables[0].depth);
         assert_eq!(channels.tables[0].block_size, d.tables[0].block_size);
         assert_eq!(channels.load.working_set, d.load.working_set);
+        let d = load("eda").unwrap();
+        assert_eq!(f64::from(d.load.clients), stated("004", "eda.addresses"));
+        let last = |table: &Table| table.rate.as_ref().unwrap().values().pop().unwrap();
+        assert_eq!(last(&d.tables[0]), 1_350_000.0);
+        assert_eq!(last(&d.tables[2]), 1_350_000.0);
+        let block = d.tables[1].block_size.0 as f64;
+        assert_eq!(last(&d.tables[1]) * block, 21.5 * f64::from(1 << 30));
         let d = load("filestore").unwrap();
         let jobs: Vec<_> = d
             .tables

@@ -5,9 +5,12 @@
 //! asked for, and then by what the source states: its number of clients, or the cores of
 //! those clients (the servers' are not stated anywhere). Each table says what was done.
 //!
-//! Sources: NetApp Volumes' performance benchmarks page (six n2-standard-32 clients),
+//! Sources: NetApp Volumes' performance benchmarks page (six n2-standard-32 clients; a large volume
+//! at six addresses),
 //! Filestore's performance page, and an article on DataKeeper for Windows (one
 //! N2-Standard-8). The tests hold a copy of every figure by document and key.
+
+mod eda;
 
 use super::outcome::{OperationClass, Run};
 use super::spec::{Pattern, Unit};
@@ -278,7 +281,13 @@ pub const DATAKEEPER: [Mirror; 3] = [
 ];
 
 /// Names of the sets of published figures.
-pub const SETS: [&str; 4] = ["netapp-extreme", "netapp-flex", "filestore", "datakeeper"];
+pub const SETS: [&str; 5] = [
+    "netapp-extreme",
+    "netapp-flex",
+    "netapp-eda",
+    "filestore",
+    "datakeeper",
+];
 
 /// A table of published figures and one's own.
 pub struct Beside {
@@ -312,6 +321,12 @@ pub fn beside(run: &Run, set: &str, per: Per) -> Result<(Vec<Beside>, String), B
             };
             Ok((netapp(run, set, per), note))
         }
+        "netapp-eda" => match per {
+            Per::None => Ok(eda::beside(run)),
+            Per::Client | Per::Core => Err(BenchError::Usage(
+                "the figure of a large volume names neither clients nor cores to divide by (--per none has it by address)".into(),
+            )),
+        },
         "filestore" => match per {
             Per::Core => Err(BenchError::Usage(
                 "the Filestore page names no number of cores to divide by (--per none or client)".into(),
@@ -338,6 +353,13 @@ pub fn beside(run: &Run, set: &str, per: Per) -> Result<(Vec<Beside>, String), B
             SETS.join(", ")
         ))),
     }
+}
+
+/// Returns the tables that the report of a run has beside published figures, and how they were
+/// scaled: of a set whose figures are no side of a column, which comparisons alone would show.
+pub fn in_report(run: &Run) -> Option<(Vec<Beside>, String)> {
+    let set = run.definition.published.as_deref()?;
+    (set == "netapp-eda").then(|| eda::beside(run))
 }
 
 /// A published figure.
@@ -724,6 +746,14 @@ mod tests {
                 take("002", &format!("{}.{name}", t.key), value, unit);
             }
         }
+        let large = eda::EDA;
+        take("004", "LargeVolume.EDA.iops", large.iops, "IOPS");
+        take(
+            "004",
+            "LargeVolume.EDA.read_and_write",
+            large.gib_s,
+            "GiB/s",
+        );
         assert!(
             left.is_empty(),
             "figures of the source that are not here: {left:?}"

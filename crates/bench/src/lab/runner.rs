@@ -61,6 +61,7 @@ pub fn matrix(args: &MatrixArgs) -> Result<RunOutcome, BenchError> {
             .collect();
         check_space(&targets, &run.definition)?;
         check_blocks(&targets, &run.definition)?;
+        check_addresses(&targets, &run.definition)?;
         check_cold(&targets, &run)?;
         files::folder(&folder, args.force)?;
     }
@@ -117,6 +118,11 @@ fn scale(args: &MatrixArgs) -> Result<Scale, BenchError> {
             "--scale is a factor greater than 0".into(),
         ));
     }
+    if args.rate_scale.is_some_and(|s| !(1e-9..=1e6).contains(&s)) {
+        return Err(BenchError::Usage(
+            "--rate-scale is a factor greater than 0".into(),
+        ));
+    }
     Ok(Scale {
         factor: args.scale,
         max_size: args.max_size.map(Size),
@@ -131,6 +137,7 @@ fn scale(args: &MatrixArgs) -> Result<Scale, BenchError> {
         repetitions: args.repetitions,
         durability: args.durability,
         cache: args.cache,
+        rates: args.rate_scale,
         only: args.only.clone(),
         budget: args.budget,
     })
@@ -262,6 +269,7 @@ fn describe(target: &Target, driver: &dyn Driver) -> TargetFacts {
         protocol: target.protocol(),
         generator: String::new(),
         local: target.local(),
+        addresses: target.address_count(),
         facts: target.facts(),
     };
     driver.describe(&mut facts);
@@ -301,6 +309,23 @@ fn check_blocks(targets: &[Target], definition: &Definition) -> Result<(), Bench
                     table.block_size
                 )));
             }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that there is a client for each address of a target.
+fn check_addresses(targets: &[Target], definition: &Definition) -> Result<(), BenchError> {
+    for table in &definition.tables {
+        let clients = definition.axis(table.clients.as_ref(), definition.load.clients);
+        let least = clients.into_iter().min().unwrap_or(1);
+        if let Some(t) = targets.iter().find(|t| t.address_count() > least) {
+            let addresses = t.address_count();
+            return Err(BenchError::Usage(format!(
+                "{}: {} has {addresses} addresses, which {least} client(s) do not all reach; --clients {addresses} or more",
+                table.heading(),
+                t.label
+            )));
         }
     }
     Ok(())

@@ -33,6 +33,8 @@ pub struct Scale {
     pub durability: Option<Durability>,
     /// State of caches, instead of the definition's.
     pub cache: Option<Cache>,
+    /// Rates of open loops times this.
+    pub rates: Option<f64>,
     /// Tables with one of these in their heading; all when empty.
     pub only: Vec<String>,
     /// Seconds that the whole run may take.
@@ -49,6 +51,7 @@ impl Scale {
         let mut changes = Vec::new();
         self.choose_tables(d, &mut changes)?;
         self.sizes(d, &mut changes);
+        self.rates(d, &mut changes)?;
         self.shape(d, &mut changes);
         self.times(d, targets, &mut changes)?;
         d.check().map_err(|e| {
@@ -106,6 +109,40 @@ impl Scale {
                 change(format!("working set of {heading}"), size);
             }
         }
+    }
+
+    fn rates(&self, d: &mut Definition, changes: &mut Vec<String>) -> Result<(), BenchError> {
+        let Some(factor) = self.rates else {
+            return Ok(());
+        };
+        if d.tables.iter().all(|t| t.rate.is_none()) {
+            return Err(BenchError::Usage(format!(
+                "--rate-scale: no table of {} offers a rate",
+                d.name
+            )));
+        }
+        let words = |rates: &[f64]| match rates {
+            [one] => thousands(*one),
+            [first, .., last] => format!("{} to {}", thousands(*first), thousands(*last)),
+            [] => String::new(),
+        };
+        for table in &mut d.tables {
+            let heading = table.heading();
+            let Some(rate) = &mut table.rate else {
+                continue;
+            };
+            let was = rate.values();
+            let now: Vec<f64> = was.iter().map(|r| (r * factor).round()).collect();
+            if now != was {
+                changes.push(format!(
+                    "offered ops/s of {heading}: {} → {}",
+                    words(&was),
+                    words(&now)
+                ));
+                *rate = Sweep::Many(now);
+            }
+        }
+        Ok(())
     }
 
     fn shape(&self, d: &mut Definition, changes: &mut Vec<String>) {
@@ -227,6 +264,42 @@ impl Scale {
 mod tests {
     use super::super::presets;
     use super::*;
+
+    #[test]
+    fn offered_rates_are_scaled_and_that_is_said() {
+        let mut d = presets::load("eda").unwrap();
+        let scale = Scale {
+            rates: Some(0.01),
+            only: vec!["Front end".into()],
+            ..Scale::default()
+        };
+        let changes = scale.apply(&mut d, 1).unwrap();
+        assert_eq!(
+            changes,
+            [
+                "1 of 3 tables",
+                "offered ops/s of Front end: 225,000 to 1,350,000 → 2,250 to 13,500"
+            ]
+        );
+        let rates = d.tables[0].rate.as_ref().unwrap().values();
+        assert_eq!(rates, [2250.0, 4500.0, 6750.0, 9000.0, 11_250.0, 13_500.0]);
+        let scale = Scale {
+            rates: Some(0.5),
+            ..Scale::default()
+        };
+        let mut closed = presets::load("netapp-flex").unwrap();
+        let error = scale.apply(&mut closed, 1).unwrap_err().to_string();
+        assert!(
+            error.contains("no table of netapp-flex offers a rate"),
+            "{error}"
+        );
+        let scale = Scale {
+            rates: Some(1e-7),
+            ..Scale::default()
+        };
+        let error = scale.apply(&mut d, 1).unwrap_err().to_string();
+        assert!(error.contains("rate = "), "{error}");
+    }
 
     #[test]
     fn everything_that_is_changed_is_said() {

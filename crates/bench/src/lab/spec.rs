@@ -20,6 +20,8 @@ pub const MAX_NCONNECT: u32 = 16;
 pub const MAX_DEPTH: u32 = 1024;
 /// Greatest block: what one READ or WRITE of NFS may move with any common server.
 const MAX_BLOCK: u64 = 4 << 20;
+/// Files of the front end are a multiple of this, in bytes: their parts are of whole 512 bytes.
+const FRONT_END_STEP: u64 = 512 * crate::eda_mix::PARTS;
 
 /// A whole definition, as read from TOML.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -194,14 +196,25 @@ impl Unit {
 }
 
 /// Kind of operations of a table's load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Reads and writes of whole blocks.
     #[default]
     Data,
-    /// The blend of [`crate::eda_mix`].
+    /// The blend of both phases of chip design ([`crate::eda_mix::EDA_LIKE`]).
     Eda,
+    /// Its front end ([`crate::eda_mix::FRONT_END`]): files of one block in many directories.
+    EdaFrontEnd,
+    /// Its back end: reads and writes of large files, each in a directory of its own.
+    EdaBackEnd,
+}
+
+impl Kind {
+    /// Returns true if the load has operations on names and attributes of many small files.
+    pub fn is_blend(self) -> bool {
+        matches!(self, Self::Eda | Self::EdaFrontEnd)
+    }
 }
 
 /// One value, or a list of values to sweep over.
@@ -384,6 +397,11 @@ impl Definition {
                 "block_size = {block} bytes: a multiple of 512 and at most 4 MiB"
             ));
         }
+        if table.kind == Kind::EdaFrontEnd && block % FRONT_END_STEP != 0 {
+            return Err(format!(
+                "block_size = {block} bytes: a multiple of {FRONT_END_STEP}, since eda-front-end reads and writes quarters"
+            ));
+        }
         if table.mixes.is_empty() {
             return Err("mixes: at least one".into());
         }
@@ -483,6 +501,11 @@ rate = 50.0
             ("mixes = [100, 0]", "mixes = []", "at least one"),
             ("\"8KiB\"", "\"8000\"", "multiple of 512"),
             ("\"8KiB\"", "\"8MiB\"", "at most 4 MiB"),
+            (
+                "block_size = \"8KiB\"",
+                "kind = \"eda-front-end\"\nblock_size = \"1KiB\"",
+                "a multiple of 2048",
+            ),
             ("\"8KiB\"", "\"8kilo\"", "unknown unit"),
             ("jobs = 3", "jobs = 0", "jobs = 0: 1 to 1000"),
             ("jobs = 3", "nconnect = 17", "nconnect = 17: 1 to 16"),

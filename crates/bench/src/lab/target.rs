@@ -5,10 +5,10 @@ use super::units::Size;
 use crate::args::{Pattern, RunArgs, SessionArgs, Version};
 use crate::control::{Control, rpcbind_port};
 use crate::error::BenchError;
-use crate::nfs3::{Fsinfo, Handle, MOUNT_PROGRAM};
+use crate::nfs3::{Fsinfo, Handle, MOUNT_PROGRAM, Proc};
 use crate::nfs4::{Client, client};
 use crate::rpc::Credential;
-use crate::run::resolve;
+use crate::run::{resolve, resolve_all};
 use crate::smb::crypto::{Cipher, Signing};
 use crate::smb::{self, Protection, SmbArgs, SmbLoad};
 use clap::ValueEnum as _;
@@ -59,11 +59,11 @@ pub enum TargetKind {
 pub struct Nfs {
     /// NFSv3, or NFSv4 with its minor version and slots.
     pub version: Version,
-    /// HOST:PORT of the NFS service.
-    pub server: String,
-    /// The first address that the host resolves to.
-    pub address: SocketAddr,
-    /// Port of the MOUNT service (NFSv3).
+    /// HOST:PORT of the NFS service; several with commas between them.
+    pub servers: String,
+    /// The first address that each host resolves to, one at least.
+    pub addresses: Vec<SocketAddr>,
+    /// Port of the MOUNT service (NFSv3) at the first address.
     pub mount_port: u16,
     /// Path of the export.
     pub export: String,
@@ -142,10 +142,18 @@ impl Target {
     /// Returns true if the server is on this machine as well; `None` when unknown.
     pub fn local(&self) -> Option<bool> {
         match &self.place {
-            TargetKind::Nfs(n) => Some(n.address.ip().is_loopback()),
+            TargetKind::Nfs(n) => Some(n.is_local()),
             TargetKind::Smb(s) => Some(s.address.ip().is_loopback()),
             TargetKind::Directory(p) => mount_of(p).map(|m| !is_network(&m.kind)),
             TargetKind::Device(_) => Some(true),
+        }
+    }
+
+    /// Number of addresses that clients are spread over.
+    pub fn address_count(&self) -> u32 {
+        match &self.place {
+            TargetKind::Nfs(n) => n.addresses.len() as u32,
+            _ => 1,
         }
     }
 
@@ -177,7 +185,8 @@ impl Target {
         };
         match &self.place {
             TargetKind::Nfs(n) => {
-                note("server", n.address.to_string());
+                let addresses = n.addresses.iter().map(SocketAddr::to_string);
+                note("server", addresses.collect::<Vec<_>>().join(", "));
                 note("export", n.export.clone());
                 note("rtmax", Size(n.fsinfo.rtmax.into()).to_string());
                 note("wtmax", Size(n.fsinfo.wtmax.into()).to_string());
@@ -225,14 +234,14 @@ fn is_label(c: char) -> bool {
 }
 
 impl Nfs {
-    /// Reads `HOST[:PORT]/EXPORT[?nfsport=N&mountport=N&version=V&slots=N]` (libnfs's form, and
-    /// slots), connects, mounts, and asks for the limits.
+    /// Reads `HOST[:PORT][,HOST[:PORT]]…/EXPORT[?nfsport=N&mountport=N&version=V&slots=N]`
+    /// (libnfs's form, with several hosts and slots), connects, mounts, and asks for the limits.
     fn find(url: &str, rest: &str, mut version: Version) -> Result<Self, BenchError> {
         let bad = |what: &str| BenchError::Usage(format!("target {url}: {what}"));
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (host, export) =
-            host_and_path(place).ok_or_else(|| bad("nfs://HOST[:PORT]/EXPORT is expected"))?;
-        let (host, mut port) = host_and_port(host).map_err(bad)?;
+        let (hosts, export) = host_and_path(place)
+            .ok_or_else(|| bad("nfs://HOST[:PORT][,HOST[:PORT]]…/EXPORT is expected"))?;
+        let mut port = None;
         let mut mount_port = None;
         let mut slots = None;
         for pair in query.split('&').filter(|p| !p.is_empty()) {
@@ -250,8 +259,11 @@ impl Nfs {
                 other => return Err(bad(&format!("unknown parameter {other:?}"))),
             }
         }
-        let server = format!("{host}:{}", port.unwrap_or(NFS_PORT));
-        let address = resolve(&server)?;
+        let servers = servers_of(hosts, port.unwrap_or(NFS_PORT)).map_err(|e| bad(&e))?;
+        let addresses = resolve_all(&servers)?;
+        let Some(&address) = addresses.first() else {
+            return Err(bad("no host"));
+        };
         let fails = |e: BenchError| {
             BenchError::Usage(format!(
                 "target {url}: {address} does not answer like an NFS server: {e}"
@@ -261,26 +273,29 @@ impl Nfs {
         let mut control =
             Control::connect(address, Some(&ROOT), xid, PROBE_TIMEOUT).map_err(fails)?;
         version = version.with_slots(slots);
-        if let Version::V4(v4) = version {
-            let (fsinfo, free) = limits_of(&mut control, &ROOT, v4, export).map_err(fails)?;
-            return Ok(Self {
-                version,
-                server,
-                address,
-                mount_port: address.port(),
-                export: export.to_owned(),
-                fsinfo,
-                free: Size(free),
-            });
-        }
-        control.null().map_err(fails)?;
-        let (mount_port, root) = mounted(url, address, mount_port, export, xid ^ 0x5a5a)?;
-        let fsinfo = control.fsinfo(&root).map_err(fails)?;
-        let free = control.fsstat(&root).map_err(fails)?;
+        let (mount_port, fsinfo, free) = match version {
+            Version::V3 => {
+                control.null().map_err(fails)?;
+                let (mount_port, root) = mounted(url, address, mount_port, export, xid ^ 0x5a5a)?;
+                for other in addresses.iter().skip(1) {
+                    same_file_system(*other, &root, xid).map_err(|e| {
+                        bad(&format!(
+                            "{other} does not serve what {address} serves: {e}"
+                        ))
+                    })?;
+                }
+                let fsinfo = control.fsinfo(&root).map_err(fails)?;
+                (mount_port, fsinfo, control.fsstat(&root).map_err(fails)?)
+            }
+            Version::V4(v4) => {
+                let (fsinfo, free) = limits_of(&mut control, &ROOT, v4, export).map_err(fails)?;
+                (address.port(), fsinfo, free)
+            }
+        };
         Ok(Self {
             version,
-            server,
-            address,
+            servers,
+            addresses,
             mount_port,
             export: export.to_owned(),
             fsinfo,
@@ -288,15 +303,54 @@ impl Nfs {
         })
     }
 
-    /// Fails if the server does not reply any more.
+    /// Fails if the server does not reply any more at one of its addresses.
     pub fn answers(&self) -> Result<(), BenchError> {
         let xid = (crate::clock::now_ns() >> 8) as u32;
-        let mut control = Control::connect(self.address, Some(&ROOT), xid, PROBE_TIMEOUT)?;
-        match self.version {
-            Version::V3 => control.null(),
-            Version::V4(_) => client::null(&mut control, &ROOT),
+        for address in &self.addresses {
+            let mut control = Control::connect(*address, Some(&ROOT), xid, PROBE_TIMEOUT)?;
+            match self.version {
+                Version::V3 => control.null()?,
+                Version::V4(_) => client::null(&mut control, &ROOT)?,
+            }
         }
+        Ok(())
     }
+
+    /// Returns true if all addresses are of this machine.
+    pub fn is_local(&self) -> bool {
+        self.addresses.iter().all(|a| a.ip().is_loopback())
+    }
+}
+
+/// Returns the hosts of a list, each with its port or the given one, as `HOST:PORT,…`.
+fn servers_of(hosts: &str, port: u16) -> Result<String, String> {
+    let mut servers: Vec<String> = Vec::new();
+    for host in hosts.split(',') {
+        let (name, own) = host_and_port(host)?;
+        if name.is_empty() {
+            return Err("a host is missing".into());
+        }
+        let server = format!("{name}:{}", own.unwrap_or(port));
+        if servers.contains(&server) {
+            return Err(format!("{server} is named twice"));
+        }
+        servers.push(server);
+    }
+    Ok(servers.join(","))
+}
+
+/// Asks another address for the attributes of an export's root, by the handle that the first
+/// address gave out: handles of one are used at all.
+fn same_file_system(address: SocketAddr, root: &Handle, xid: u32) -> Result<(), BenchError> {
+    let mut control = Control::connect(address, Some(&ROOT), xid, PROBE_TIMEOUT)?;
+    let wire = control.wire();
+    control
+        .one(
+            "GETATTR of the export's root",
+            |c, out, id| c.of_handle(out, id, Proc::Getattr, root),
+            |r| wire.got_attributes(r),
+        )
+        .map(|_| ())
 }
 
 /// Mounts an NFSv3 export; returns the port of MOUNT and the root. `port` is that port, if known.
@@ -565,9 +619,17 @@ mod tests {
     #[test]
     fn targets_that_are_none_are_refused_in_words() {
         for (given, expected) in [
-            ("nfs://host", "nfs://HOST[:PORT]/EXPORT is expected"),
+            (
+                "nfs://host",
+                "nfs://HOST[:PORT][,HOST[:PORT]]…/EXPORT is expected",
+            ),
             ("nfs://host/", "is expected"),
             ("nfs://127.0.0.1:http/x", "no number"),
+            ("nfs://127.0.0.1,/x", "a host is missing"),
+            (
+                "nfs://10.0.0.1,10.0.0.1:2049/x",
+                "10.0.0.1:2049 is named twice",
+            ),
             ("nfs://127.0.0.1/x?version=5", "3, 4.1 or 4.2"),
             ("nfs://127.0.0.1/x?color=red", "unknown parameter \"color\""),
             (

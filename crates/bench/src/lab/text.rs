@@ -2,6 +2,7 @@
 
 use super::outcome::Run;
 use super::overhead;
+use super::published;
 use super::units::{duration, utc};
 use super::view::{Row, View, views, warnings};
 
@@ -15,6 +16,10 @@ pub fn terminal(run: &Run) -> String {
     for t in overhead::tables(run) {
         out.push_str(&format!("\n{}\n", t.heading));
         out.push_str(&aligned("", &t.columns, &t.rows));
+    }
+    for t in published::in_report(run).map_or_else(Vec::new, |(tables, _)| tables) {
+        out.push_str(&format!("\n{}\n", t.heading));
+        out.push_str(&aligned(&t.corner, &t.columns, &t.rows));
     }
     let warnings = warnings(run);
     if !warnings.is_empty() {
@@ -120,6 +125,13 @@ pub fn markdown(run: &Run) -> String {
         out.push_str(&format!("## {}\n\n", t.heading));
         out.push_str(&markdown_table("", &t.columns, &t.rows));
         out.push('\n');
+    }
+    if let Some((tables, note)) = published::in_report(run) {
+        for t in tables {
+            out.push_str(&format!("## {}\n\n", t.heading));
+            out.push_str(&markdown_table(&t.corner, &t.columns, &t.rows));
+            out.push_str(&format!("\n{note}\n\n"));
+        }
     }
     section(&mut out, "What to know about these figures", &warnings(run));
     section(&mut out, "Faults", &run.faults());

@@ -6,7 +6,7 @@ use super::outcome::{Cell, OperationClass, Point, Repetition, Run, TargetFacts};
 use super::plan;
 use super::spec::{Cache, Durability, Kind, Table, Unit};
 use super::stats::Spread;
-use super::units::{latency, thousands};
+use super::units::{MIB, latency, thousands};
 
 /// From so many cores busy with neither generator nor server on, a reader is warned.
 const OTHERS: f64 = 0.3;
@@ -248,6 +248,10 @@ fn load_line(run: &Run, p: &Point, axis: Axis, table: &Table) -> String {
     } else {
         format!("{percent:.0}")
     };
+    let addresses = run.targets.get(p.target).map_or(1, |t| t.addresses);
+    if addresses > 1 {
+        line.push_str(&format!(" · {addresses} addresses"));
+    }
     line.push_str(&format!(
         " · working set {set} ({percent} % of this machine's memory) · cache {}",
         cache_words(run, p.target, table)
@@ -382,9 +386,46 @@ impl View<'_> {
         ]
     }
 
+    /// Returns the row of the offered rates in bytes.
+    fn offered_throughput(&self, run: &Run) -> Row {
+        let table = run.definition.tables.get(self.table);
+        let block = table.map_or(0, |t| t.block_size.0);
+        self.row("Offered MiB/s", false, |c| {
+            let rate = c.point.rate.unwrap_or(0.0);
+            thousands(rate * block as f64 / MIB)
+        })
+    }
+
+    /// Returns the rows of sums over all sides, in tables of chip design.
+    fn totals(&self, run: &Run) -> Vec<Row> {
+        type Of = fn(&Repetition) -> f64;
+        let commits: (&str, bool, Of) = ("COMMIT ops/s", true, |r| r.commits_per_s);
+        let all: (&str, bool, Of) = ("All ops/s", true, |r| r.total(Unit::Iops) + r.commits_per_s);
+        let bytes: (&str, bool, Of) = ("MiB/s", false, |r| r.total(Unit::Throughput));
+        let figures = match run.definition.tables.get(self.table).map(|t| t.kind) {
+            Some(Kind::Eda) => vec![commits, all, bytes],
+            // Its writes are stable: there are no COMMITs.
+            Some(Kind::EdaFrontEnd) => vec![all, bytes],
+            Some(Kind::EdaBackEnd) => {
+                vec![("Both, MiB/s", true, bytes.2), ("All ops/s", false, all.2)]
+            }
+            Some(Kind::Data) | None => Vec::new(),
+        };
+        let row = |(name, main, of): (&str, bool, Of)| {
+            self.row(name, main, |c| {
+                c.spread(|r| Some(of(r)))
+                    .map_or_else(|| "–".into(), |s| figure(&s))
+            })
+        };
+        figures.into_iter().map(row).collect()
+    }
+
     /// The rows: figures first, then latencies, then what the figures rest on.
     pub fn rows(&self, run: &Run) -> Vec<Row> {
         let mut rows = Vec::new();
+        if self.axis == Axis::Rate && self.unit == Unit::Throughput {
+            rows.push(self.offered_throughput(run));
+        }
         for which in self.sides() {
             let unit = match which {
                 OperationClass::Other => Unit::Iops,
@@ -399,25 +440,7 @@ impl View<'_> {
                     .map_or_else(|| "0".into(), |s| figure(&s))
             }));
         }
-        let eda = run
-            .definition
-            .tables
-            .get(self.table)
-            .is_some_and(|t| t.kind == Kind::Eda);
-        if eda {
-            type Of = fn(&Repetition) -> f64;
-            let figures: [(&str, bool, Of); 3] = [
-                ("COMMIT ops/s", true, |r| r.commits_per_s),
-                ("All ops/s", true, |r| r.total(Unit::Iops) + r.commits_per_s),
-                ("MiB/s", false, |r| r.total(Unit::Throughput)),
-            ];
-            for (name, main, of) in figures {
-                rows.push(self.row(name, main, |c| {
-                    c.spread(|r| Some(of(r)))
-                        .map_or_else(|| "–".into(), |s| figure(&s))
-                }));
-            }
-        }
+        rows.extend(self.totals(run));
         for which in self.sides().into_iter().filter(|w| self.has_side(*w)) {
             for (name, q) in [("median", 0.5), ("p99", 0.99)] {
                 rows.push(

@@ -62,6 +62,7 @@ pub mod op {
     pub const REMOVE: u32 = 28;
     pub const RENAME: u32 = 29;
     pub const SAVEFH: u32 = 32;
+    pub const SETATTR: u32 = 34;
     pub const WRITE: u32 = 38;
     pub const EXCHANGE_ID: u32 = 42;
     pub const CREATE_SESSION: u32 = 43;
@@ -222,6 +223,17 @@ impl Wire for Session {
         self.compound(out, id, (2, false), 0, |o| {
             put_fh(o, fh);
             put_getattr(o, mask);
+        });
+    }
+
+    fn set_mode(&self, out: &mut Vec<u8>, id: Id, fh: &Handle, mode: u32) {
+        self.compound(out, id, (3, true), 0, |o| {
+            put_fh(o, fh);
+            put_u32(o, op::SETATTR);
+            // The anonymous stateid: the mode is no matter of an open (RFC 8881 §18.30.3).
+            o.extend_from_slice(&[0; 16]);
+            put_mode(o, mode);
+            put_getattr(o, Mask::CONSISTENCY);
         });
     }
 
@@ -418,6 +430,13 @@ impl Wire for Session {
 
     fn got_attributes(&self, r: &mut Reader<'_>) -> Result<(u64, u64), XdrError> {
         results::size_and_fileid(r)
+    }
+
+    fn mode_set(&self, r: &mut Reader<'_>) -> Result<(), XdrError> {
+        results::ok(r, op::SETATTR)?;
+        Mask::take(r)?;
+        results::attributes(r, Mask::CONSISTENCY)?;
+        Ok(())
     }
 
     fn accessed(&self, r: &mut Reader<'_>) -> Result<u32, XdrError> {

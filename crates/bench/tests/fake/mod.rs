@@ -81,35 +81,24 @@ const OK: u32 = 0;
 
 impl Fake {
     pub fn start(mischief: Mischief) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let addr = listener.local_addr().unwrap();
         let state = Arc::new(Mutex::new(State {
             nodes: HashMap::from([(ROOT, Node::Dir(BTreeMap::new()))]),
             next: ROOT + 1,
             v4: v4::V4::default(),
         }));
         let calls: Arc<[AtomicU64; 22]> = Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
-        let fake = Self {
-            addr,
-            calls: calls.clone(),
-            state: state.clone(),
-        };
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                if matches!(mischief, Mischief::Die(n) if total(&calls) >= n) {
-                    return;
-                }
-                let mut connection = Connection {
-                    state: state.clone(),
-                    calls: calls.clone(),
-                    mischief,
-                    seen: 0,
-                    refused: HashMap::new(),
-                };
-                std::thread::spawn(move || connection.serve(stream.unwrap()));
-            }
-        });
-        fake
+        Self {
+            addr: listen(&state, &calls, mischief),
+            calls,
+            state,
+        }
+    }
+
+    /// Serves the same files at another address; returns it, and the calls there by number.
+    pub fn serve_elsewhere(&self) -> (SocketAddr, Arc<[AtomicU64; 22]>) {
+        let calls: Arc<[AtomicU64; 22]> = Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
+        let addr = listen(&self.state, &calls, Mischief::None);
+        (addr, calls)
     }
 
     /// Calls of one procedure so far.
@@ -133,6 +122,33 @@ impl Fake {
     pub fn nodes(&self) -> usize {
         self.state.lock().unwrap().nodes.len()
     }
+}
+
+/// Serves the files of `state` at an address of its own; returns it.
+fn listen(
+    state: &Arc<Mutex<State>>,
+    calls: &Arc<[AtomicU64; 22]>,
+    mischief: Mischief,
+) -> SocketAddr {
+    let (state, calls) = (state.clone(), calls.clone());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            if matches!(mischief, Mischief::Die(n) if total(&calls) >= n) {
+                return;
+            }
+            let mut connection = Connection {
+                state: state.clone(),
+                calls: calls.clone(),
+                mischief,
+                seen: 0,
+                refused: HashMap::new(),
+            };
+            std::thread::spawn(move || connection.serve(stream.unwrap()));
+        }
+    });
+    addr
 }
 
 /// NFS calls of all procedures so far.
@@ -289,6 +305,13 @@ impl Connection {
                 }
                 put_u32(out, OK);
                 put_attributes(out, id, size_of(state, id));
+            }
+            2 => {
+                take_handle(r);
+                // The mode alone, and no guard.
+                r.fixed(32).unwrap();
+                put_u32(out, OK);
+                put_wcc(out);
             }
             3 => {
                 let (dir, name) = take_name(r);

@@ -184,6 +184,11 @@ fn execute(
             r.fixed(12).unwrap();
             put_u64(out, 42);
         }
+        34 => {
+            assert_eq!(r.fixed(16), Ok(&[0; 16][..]), "the anonymous stateid");
+            take_mode(r);
+            put_u32(out, 0);
+        }
         25 => return read(state, mischief, at, r, out),
         38 => return write(state, mischief, at, r, out),
         28 => {

@@ -5,6 +5,7 @@ pub mod svg;
 
 use super::outcome::{Cell, OperationClass, QUANTILES, Run};
 use super::overhead;
+use super::published;
 use super::spec::Unit;
 use super::units::{duration, utc};
 use super::view::{Axis, View, views, warnings};
@@ -45,6 +46,7 @@ pub fn run_page(run: &Run) -> String {
         page.heading(&t.heading);
         page.table("", &t.columns, &t.rows);
     }
+    put_published(&mut page, run);
     page.heading("How this was measured");
     page.list(
         &run.changes
@@ -80,6 +82,18 @@ pub fn run_page(run: &Run) -> String {
         .collect();
     page.facts(&facts);
     page.finish()
+}
+
+/// Adds the published figures that a report has beside its own.
+fn put_published(page: &mut Page, run: &Run) {
+    let Some((tables, note)) = published::in_report(run) else {
+        return;
+    };
+    for t in tables {
+        page.heading(&t.heading);
+        page.table(&t.corner, &t.columns, &t.rows);
+        page.soft(&note);
+    }
 }
 
 fn bar(cell: &Cell, unit: Unit, which: Option<OperationClass>) -> Option<Bar> {
