@@ -173,6 +173,7 @@ pub struct Load<'a> {
     /// Sequential position: file and offset.
     position: (u64, u64),
     versions: u64,
+    /// By file; empty if writes are stable.
     written: Vec<FileWrites>,
     commits: VecDeque<u32>,
     verifier: Option<[u8; 8]>,
@@ -243,7 +244,11 @@ impl<'a> Load<'a> {
             index,
             position: (index % set.file_count, start),
             versions: 0,
-            written: vec![FileWrites::default(); set.files.len()],
+            // Stable writes need no COMMIT, and sets may have very many files.
+            written: match args.stability {
+                Stable::Unstable => vec![FileWrites::default(); set.files.len()],
+                Stable::DataSync | Stable::FileSync => Vec::new(),
+            },
             commits: VecDeque::new(),
             verifier: None,
             slots,

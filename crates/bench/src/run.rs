@@ -20,6 +20,7 @@ use crate::rpc::Credential;
 use crate::wire::Wire;
 use crate::working_set::WorkingSet;
 use socket2::{Domain, Protocol, Socket, Type};
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -298,23 +299,23 @@ fn mount(args: &NfsArgs, nfs: SocketAddr, cred: &Credential) -> Result<Handle, B
 }
 
 /// A client of the load, with the calls in flight on each of its connections.
-struct Guest {
+struct Guest<'s> {
     /// The server's address that it connects to.
     address: SocketAddr,
     wire: Arc<dyn Wire>,
     /// The working set's files; open, where files are.
-    files: Vec<Handle>,
+    files: Cow<'s, [Handle]>,
     depths: Vec<usize>,
     /// Its client id, and the connection for what is not measured (NFSv4).
     behind: Option<(Client, Control, Arc<Session>)>,
 }
 
-impl Guest {
+impl<'s> Guest<'s> {
     /// The guest numbered `number` of `args.clients`.
     fn new(
         args: &NfsArgs,
         reach: &Reach,
-        set: &WorkingSet,
+        set: &'s WorkingSet,
         number: u32,
     ) -> Result<Self, BenchError> {
         let each = args.connections.div_ceil(args.clients);
@@ -326,7 +327,7 @@ impl Guest {
             return Ok(Self {
                 address,
                 wire: Arc::new(Calls::new(Some(&reach.cred))),
-                files: set.files.clone(),
+                files: Cow::Borrowed(&set.files),
                 depths,
                 behind: None,
             });
@@ -344,8 +345,8 @@ impl Guest {
         let load = client.session(&mut control, asked)?;
         // Reads and writes go by the stateid of an open.
         let files = match args.load.is_data() {
-            true => client::open_all(&mut control, &first, &set.files)?,
-            false => set.files.clone(),
+            true => Cow::Owned(client::open_all(&mut control, &first, &set.files)?),
+            false => Cow::Borrowed(set.files.as_slice()),
         };
         Ok(Self {
             address,
@@ -361,7 +362,8 @@ impl Guest {
         let Some((client, mut control, _)) = self.behind else {
             return Ok(());
         };
-        let open: Vec<Handle> = self.files.into_iter().filter(Handle::is_open).collect();
+        let files = self.files.iter().copied();
+        let open: Vec<Handle> = files.filter(Handle::is_open).collect();
         client::close_all(&mut control, &open)?;
         client.end(&mut control)
     }
@@ -390,7 +392,7 @@ fn drive(
     shared: &RunState,
     observer: &dyn Observer,
 ) -> Result<Outcome, BenchError> {
-    let guests: Vec<Guest> = (0..args.clients)
+    let guests: Vec<Guest<'_>> = (0..args.clients)
         .map(|number| Guest::new(args, reach, set, number))
         .collect::<Result<_, _>>()?;
     let mut outcome = drive_guests(args, set, &guests, shared, observer)?;
@@ -410,7 +412,7 @@ fn drive(
 fn connected<'s>(
     args: &'s NfsArgs,
     set: &'s WorkingSet,
-    guests: &'s [Guest],
+    guests: &'s [Guest<'_>],
     shared: &'s RunState,
 ) -> Result<Vec<Vec<Link<'s>>>, BenchError> {
     let jobs = args.jobs.min(args.connections);
@@ -458,7 +460,7 @@ fn connected<'s>(
 fn drive_guests(
     args: &NfsArgs,
     set: &WorkingSet,
-    guests: &[Guest],
+    guests: &[Guest<'_>],
     shared: &RunState,
     observer: &dyn Observer,
 ) -> Result<Outcome, BenchError> {

@@ -7,7 +7,7 @@
 use crate::args::{LoadKind, NfsArgs};
 use crate::control::{Control, Verdict};
 use crate::error::BenchError;
-use crate::nfs3::{EXIST, Fsinfo, Handle, NOENT, NOTEMPTY, Name, Proc, Stable};
+use crate::nfs3::{EXIST, Fsinfo, Handle, NOENT, NOTEMPTY, Name, Proc, Stable, WriteReply};
 use crate::pattern;
 
 /// Calls in flight while the set is made or removed.
@@ -23,6 +23,9 @@ pub const RENAMED: u8 = b'r';
 pub const CREATED: u8 = b'c';
 /// Letter of directories that the load makes.
 pub const MADE_DIR: u8 = b'm';
+
+/// Stands for a directory or file that the set does not have.
+const NOWHERE: Handle = Handle::empty();
 
 /// Handles of the working set.
 pub struct WorkingSet {
@@ -59,7 +62,6 @@ impl WorkingSet {
 
     /// The directory that holds the file of this number.
     pub fn dir_of(&self, number: u64) -> &Handle {
-        const NOWHERE: Handle = Handle::empty();
         let len = self.dirs.len().max(1) as u64;
         self.dirs.get((number % len) as usize).unwrap_or(&NOWHERE)
     }
@@ -189,80 +191,141 @@ impl WorkingSet {
     /// Fills the files with the pattern, unless an earlier run did and it may be
     /// reused; then COMMITs them.
     fn fill(&self, control: &mut Control, args: &NfsArgs) -> Result<(), BenchError> {
+        let empty = match args.run.reuse {
+            true => self.unfilled(control)?,
+            false => (0..self.files.len()).collect(),
+        };
         let chunk = u64::from(self.fsinfo.wtmax)
             .min(256 << 10)
             .max(pattern::BLOCK as u64)
             / pattern::BLOCK as u64
             * pattern::BLOCK as u64;
-        let window = (FILL_WINDOW_BYTES / chunk).clamp(2, 64) as usize;
-        let mut data = Vec::new();
+        if self.file_size <= chunk {
+            return self.fill_small(control, args.run.seed, &empty);
+        }
+        for file in empty {
+            self.fill_large(control, args.run.seed, file, chunk)?;
+        }
+        Ok(())
+    }
+
+    /// Numbers of the files that have another size than the set's.
+    fn unfilled(&self, control: &mut Control) -> Result<Vec<usize>, BenchError> {
+        let mut unfilled = Vec::new();
         let wire = control.wire();
-        for (file, fh) in self.files.iter().enumerate() {
-            if args.run.reuse {
-                let (size, _) = control.one(
-                    "GETATTR",
-                    |c, out, id| c.of_handle(out, id, Proc::Getattr, fh),
-                    |r| wire.got_attributes(r),
-                )?;
-                if size == self.file_size {
-                    continue;
+        control.many(
+            self.files.len() as u64,
+            WINDOW,
+            |c, out, n, id| c.of_handle(out, id, Proc::Getattr, self.file(n as usize)),
+            |n, status, r| {
+                if status != 0 {
+                    return Err(BenchError::Status("GETATTR", status));
                 }
-            }
-            control.many(
-                self.file_size.div_ceil(chunk),
-                window,
-                |c, out, n, id| {
-                    let offset = n * chunk;
-                    let len = chunk.min(self.file_size - offset);
-                    data.resize(len as usize, 0);
-                    pattern::fill(&mut data, file as u64, offset, args.run.seed, 0);
-                    c.write_head(out, id, fh, offset, len as u32, Stable::Unstable);
-                    out.extend_from_slice(&data);
-                    c.write_tail(out);
-                },
-                |n, status, r| {
-                    if status != 0 {
-                        return Err(BenchError::Status("WRITE", status));
-                    }
-                    let len = chunk.min(self.file_size - n * chunk);
-                    let w = wire.written(r)?;
-                    if u64::from(w.count) != len {
-                        return Err(BenchError::Protocol(format!(
-                            "{} bytes written instead of {len} while filling",
-                            w.count
-                        )));
-                    }
-                    Ok(Verdict::Done)
-                },
-            )?;
-            control.one(
+                if wire.got_attributes(r)?.0 != self.file_size {
+                    unfilled.push(n as usize);
+                }
+                Ok(Verdict::Done)
+            },
+        )?;
+        unfilled.sort_unstable();
+        Ok(unfilled)
+    }
+
+    /// The handle of a file that there is.
+    fn file(&self, number: usize) -> &Handle {
+        self.files.get(number).unwrap_or(&NOWHERE)
+    }
+
+    /// Fills files of one WRITE each, many at a time, stably.
+    fn fill_small(
+        &self,
+        control: &mut Control,
+        seed: u64,
+        files: &[usize],
+    ) -> Result<(), BenchError> {
+        let mut data = vec![0; self.file_size as usize];
+        let window = (FILL_WINDOW_BYTES / self.file_size.max(1)).clamp(2, WINDOW as u64);
+        let wire = control.wire();
+        control.many(
+            files.len() as u64,
+            window as usize,
+            |c, out, n, id| {
+                let file = files.get(n as usize).copied().unwrap_or(0);
+                pattern::fill(&mut data, file as u64, 0, seed, 0);
+                let len = data.len() as u32;
+                c.write_head(out, id, self.file(file), 0, len, Stable::FileSync);
+                out.extend_from_slice(&data);
+                c.write_tail(out);
+            },
+            |_, status, r| {
+                if status != 0 {
+                    return Err(BenchError::Status("WRITE", status));
+                }
+                wrote_all(wire.written(r)?, self.file_size)
+            },
+        )
+    }
+
+    /// Fills a file by WRITEs of `chunk` bytes, and COMMITs it.
+    fn fill_large(
+        &self,
+        control: &mut Control,
+        seed: u64,
+        file: usize,
+        chunk: u64,
+    ) -> Result<(), BenchError> {
+        let mut data = Vec::new();
+        let window = (FILL_WINDOW_BYTES / chunk).clamp(2, 64) as usize;
+        let wire = control.wire();
+        let fh = self.file(file);
+        control.many(
+            self.file_size.div_ceil(chunk),
+            window,
+            |c, out, n, id| {
+                let offset = n * chunk;
+                let len = chunk.min(self.file_size - offset);
+                data.resize(len as usize, 0);
+                pattern::fill(&mut data, file as u64, offset, seed, 0);
+                c.write_head(out, id, fh, offset, len as u32, Stable::Unstable);
+                out.extend_from_slice(&data);
+                c.write_tail(out);
+            },
+            |n, status, r| {
+                if status != 0 {
+                    return Err(BenchError::Status("WRITE", status));
+                }
+                wrote_all(wire.written(r)?, chunk.min(self.file_size - n * chunk))
+            },
+        )?;
+        control
+            .one(
                 "COMMIT",
                 |c, out, id| c.commit(out, id, fh),
                 |r| wire.committed(r),
-            )?;
-        }
-        Ok(())
+            )
+            .map(|_| ())
     }
 
     /// Reads everything once, so that what fits into the server's memory is there.
     fn read_once(&self, control: &mut Control) -> Result<(), BenchError> {
         let chunk = u64::from(self.fsinfo.rtmax).clamp(4096, 256 << 10);
+        let each = self.file_size.div_ceil(chunk).max(1);
         let wire = control.wire();
-        for fh in &self.files {
-            control.many(
-                self.file_size.div_ceil(chunk),
-                8,
-                |c, out, n, id| c.read(out, id, fh, n * chunk, chunk as u32),
-                |_, status, r| {
-                    if status != 0 {
-                        return Err(BenchError::Status("READ", status));
-                    }
-                    wire.read_head(r)?;
-                    Ok(Verdict::Done)
-                },
-            )?;
-        }
-        Ok(())
+        control.many(
+            each * self.files.len() as u64,
+            8,
+            |c, out, n, id| {
+                let file = self.file((n / each) as usize);
+                c.read(out, id, file, n % each * chunk, chunk as u32);
+            },
+            |_, status, r| {
+                if status != 0 {
+                    return Err(BenchError::Status("READ", status));
+                }
+                wire.read_head(r)?;
+                Ok(Verdict::Done)
+            },
+        )
     }
 
     /// Removes the working set from the directory `dir`, and what the load made: files
@@ -329,6 +392,17 @@ impl WorkingSet {
             },
         )
     }
+}
+
+/// Checks that a WRITE of the set's contents wrote `len` bytes.
+fn wrote_all(reply: WriteReply, len: u64) -> Result<Verdict, BenchError> {
+    if u64::from(reply.count) != len {
+        return Err(BenchError::Protocol(format!(
+            "{} bytes written instead of {len} while filling",
+            reply.count
+        )));
+    }
+    Ok(Verdict::Done)
 }
 
 /// Removes a directory; one that holds what another run left behind stays.

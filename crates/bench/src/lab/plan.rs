@@ -297,7 +297,7 @@ mod tests {
         // Many directories of small files; large files, each in a directory of its own.
         assert_eq!(
             (whole[0].files, whole[0].file_size, whole[0].dirs),
-            (262_144, 16 << 10, 4096)
+            (65_536, 16 << 10, 1024)
         );
         assert_eq!((whole[1].files, whole[1].dirs), (48, 48));
         for table in &mut d.tables {
