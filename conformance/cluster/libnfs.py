@@ -94,6 +94,17 @@ class Client:
         finally:
             self.call("close", handle)
 
+    def reads(self, path, size, until):
+        """Reads the beginning of a file again and again, until `until()`."""
+        handle = ctypes.c_void_p()
+        self.call("open", path, os.O_RDONLY, ctypes.byref(handle))
+        try:
+            buffer = ctypes.create_string_buffer(size)
+            while not until():
+                self.call("pread", handle, ctypes.c_uint64(0), ctypes.c_uint64(size), buffer)
+        finally:
+            self.call("close", handle)
+
     def stat(self, path):
         found = Stat()
         self.call("stat64", path, ctypes.byref(found))

@@ -2,12 +2,16 @@
 
 import errno
 import random
+import re
+import threading
+import time
 
 from ceph import POOL, free_ports
 from cluster import POOLS, VOLUMES, OnlyNodes, OnNodes, pool_in
 from libnfs import Client
 
 AGGREGATES = ("a", "b", "c")
+MIB = 1 << 20
 
 
 class LargeVolume(OnNodes):
@@ -35,10 +39,10 @@ class LargeVolume(OnNodes):
             operation = self.ok(node, "GET", operation["name"])
         self.assertNotIn("error", operation)
 
-    def client(self, aggregate, options=""):
+    def client(self, aggregate, options="", volume="big"):
         """A client at the address of the server that owns an aggregate."""
         node, port = self.cluster.owner(aggregate), self.ports[aggregate]
-        url = f"nfs://{node.address}/big?version=3&nfsport={port}&mountport={port}&auto-traverse-mounts=0{options}"
+        url = f"nfs://{node.address}/{volume}?version=3&nfsport={port}&mountport={port}&auto-traverse-mounts=0{options}"
         client = Client(url)
         self.addCleanup(client.close)
         return client
@@ -48,15 +52,14 @@ class LargeVolume(OnNodes):
             call(*words)
         self.assertEqual(raised.exception.errno, why, raised.exception)
 
-    def make_volume(self):
+    def make_volume(self, gib=3, **more):
         node = self.cluster.nodes[0]
         for name in AGGREGATES:
             self.done(node, "POST", POOLS, pool_in(name), storagePoolId=f"pool-{name}")
         self.done(node, "POST", VOLUMES,
-                  {"storagePool": "pool-a", "capacityGib": "3", "shareName": "big", "protocols": ["NFSV3"], "largeCapacity": True,
-                   "multipleEndpoints": True, "unixPermissions": "0777"}, volumeId="big")
+                  {"storagePool": "pool-a", "capacityGib": str(gib), "shareName": "big", "protocols": ["NFSV3"], "largeCapacity": True,
+                   "multipleEndpoints": True, "unixPermissions": "0777", **more}, volumeId="big")
         self.addCleanup(self.delete_volume)
-        self.until("every server knows the constituents of the others", lambda: self.is_known(3))
 
     def is_known(self, gib):
         """Whether each server knows the space of all constituents, which is so much together. New directories are placed by it."""
@@ -71,8 +74,62 @@ class LargeVolume(OnNodes):
             self.until(f"the constituent in {name} is gone", lambda path=path: node.ask("GET", path)[0] == 404)
             self.done(node, "DELETE", f"{POOLS}/pool-{name}")
 
+    def test_the_constituents_share_one_limit(self):
+        """Two constituents with 12 MiB/s each: together they have 24 at any time, and each has what the other does not need."""
+        self.make_volume(384, largeCapacityConfig={"constituentCount": 2})
+        limits = Limits(self, ("a", "b"), ("volume", "big"), 24 * MIB)
+        for aggregate, path in self.files(limits.aggregates).items():
+            limits.load(aggregate, "big", path)
+        limits.watch()
+        self.until("both have an equal part", lambda: limits.stay({"a": 0.5, "b": 0.5}))
+        together = limits.measure(15)
+        self.assertAlmostEqual(together, 1, delta=0.02)
+        limits.pause("b")
+        self.until("one has what the other does not need", lambda: limits.are({"a": 0.95}))
+        alone = limits.measure(10)
+        self.assertGreater(alone, 0.95)
+        limits.goes_on("b")
+        self.until("both have an equal part again", lambda: limits.are({"a": 0.5, "b": 0.5}))
+        limits.pause("a")
+        self.until("the other one has it", lambda: limits.are({"b": 0.95}))
+        # Without the tables nobody has more than an equal part, and a server that begins has no more either.
+        self.cluster.postgres.stop()
+        self.until("one has an equal part", lambda: limits.in_force("b") <= 12 * MIB)
+        limits.goes_on("a")
+        limits.measure(5)
+        self.assertLessEqual(max(limits.in_force(name) for name in limits.aggregates), 12 * MIB)
+        self.cluster.postgres.start()
+        self.until("both have an equal part once more", lambda: limits.are({"a": 0.5, "b": 0.5}))
+        samples, most, worst = limits.check()
+        print(f"two constituents together had {together:.1%} of the limit, one alone {alone:.1%}; in {samples} samples at most {most:.1%} "
+              f"was in force, and at most {worst / MIB:.1f} MiB more passed than the limit allows, of {limits.under_way / MIB:.1f} under way")
+
+    def files(self, aggregates):
+        """A file in each of the aggregates."""
+        client = self.client(aggregates[0])
+        found = {}
+        number = 0
+
+        def spread():
+            nonlocal number
+            path = f"/s{number}"
+            number += 1
+            client.mkdir(path)
+            at = aggregates[client.stat(path).ino >> 56]
+            if at not in found:
+                client.write(f"{path}/file", bytes(MIB))
+                found[at] = f"{path}/file"
+            return len(found) == len(aggregates)
+
+        self.until("a directory is in each constituent", spread)
+        for aggregate, path in found.items():
+            own = self.client(aggregate)
+            self.until(f"the server of {aggregate} leads to {path}", lambda own=own, path=path: self.leads(own, path[1:]))
+        return found
+
     def test_one_volume_over_three_aggregates(self):
         self.make_volume()
+        self.until("every server knows the constituents of the others", lambda: self.is_known(3))
         self.check_api()
         self.check_calls()
         self.check_tree()
@@ -235,3 +292,117 @@ class LargeVolume(OnNodes):
                 else:
                     found[path] = client.read(path)
         return found
+
+
+class Limits:
+    """Clients that read from the parts of a volume or a pool, and what the servers count meanwhile."""
+
+    CLIENTS, SIZE = 4, 128 << 10
+    # A request that was charged may be counted later, and each server lets pass what it saves up in 10 ms.
+    BURST = 0.02
+
+    def __init__(self, test, aggregates, of, limit):
+        self.test, self.aggregates, self.of, self.limit = test, aggregates, of, limit
+        self.under_way = len(aggregates) * self.CLIENTS * self.SIZE
+        self.paused = {name: threading.Event() for name in aggregates}
+        self.ended = threading.Event()
+        self.threads, self.samples, self.failed = [], [], []
+
+    def begin(self, run, *words):
+        thread = threading.Thread(target=self.guarded, args=(run, *words), daemon=True)
+        self.threads.append(thread)
+        thread.start()
+
+    def guarded(self, run, *words):
+        try:
+            run(*words)
+        except Exception as why:  # pylint: disable=broad-exception-caught
+            self.failed.append(why)
+
+    def load(self, aggregate, volume, path):
+        for _ in range(self.CLIENTS):
+            self.begin(self.read, aggregate, path, self.test.client(aggregate, volume=volume))
+        # Before the clients are closed.
+        self.test.addCleanup(self.end)
+
+    def read(self, aggregate, path, client):
+        def over():
+            while self.paused[aggregate].is_set() and not self.ended.is_set():
+                time.sleep(0.05)
+            return self.ended.is_set()
+        client.reads(path, self.SIZE, over)
+
+    def pause(self, aggregate):
+        self.paused[aggregate].set()
+
+    def goes_on(self, aggregate):
+        self.paused[aggregate].clear()
+
+    def end(self):
+        self.ended.set()
+        for thread in self.threads:
+            thread.join(60)
+
+    def metrics(self, aggregate):
+        """The bytes that the volume has moved in an aggregate, and its limit in force."""
+        text = self.test.cluster.nodes[0].ask("GET", f"/aggregates/{aggregate}/metrics")[1]
+        level, name = self.of
+        moved = re.findall(rf'^weir_operation_bytes_total\{{[^}}]*{level}="(?:[^"]*/)?{name}"[^}}]*\}} (\S+)$', text, re.MULTILINE)
+        limit = re.search(rf'^weir_limit_bytes_per_second\{{level="{level}",[^}}]*{level}="(?:[^"]*/)?{name}"[^}}]*,direction="both"\}} (\S+)$',
+                          text, re.MULTILINE)
+        return sum(map(float, moved)), float(limit[1])
+
+    def in_force(self, aggregate):
+        return self.metrics(aggregate)[1]
+
+    def sample(self):
+        """Bytes of all constituents, of a moment between two times, and the limits in force if all were so at one moment."""
+        begin = time.monotonic()
+        found = [self.metrics(name) for name in self.aggregates]
+        end = time.monotonic()
+        again = [self.in_force(name) for name in self.aggregates[:-1]]
+        limits = [limit for _, limit in found]
+        return begin, sum(moved for moved, _ in found), end, sum(limits) if again == limits[:-1] else None
+
+    def watch(self):
+        self.begin(self.take_samples)
+
+    def take_samples(self):
+        while not self.ended.is_set():
+            self.samples.append(self.sample())
+            time.sleep(0.1)
+
+    def are(self, parts):
+        """Whether the limits in force are at least these parts of the whole, up to 2 %."""
+        self.test.assertEqual(self.failed, [])
+        return all(self.in_force(name) >= (part - 0.01) * self.limit for name, part in parts.items())
+
+    def stay(self, parts):
+        """Whether they are so for some seconds: before a load begins they are equal as well."""
+        end = time.monotonic() + 8
+        while self.are(parts):
+            if time.monotonic() > end:
+                return True
+            time.sleep(0.5)
+        return False
+
+    def measure(self, seconds):
+        """What passes in a time, as a part of the limit."""
+        first = self.sample()
+        time.sleep(seconds)
+        last = self.sample()
+        self.test.assertEqual(self.failed, [])
+        middle = [(begin + end) / 2 for begin, _, end, _ in (first, last)]
+        return (last[1] - first[1]) / (middle[1] - middle[0]) / self.limit
+
+    def check(self):
+        """That in no time between two samples more passed than the limit allows: how many there were, the greatest part of the limit
+        that was in force, and the most bytes beyond it."""
+        samples = list(self.samples)
+        self.test.assertEqual(self.failed, [])
+        most = max(limits for *_, limits in samples if limits is not None) / self.limit
+        self.test.assertLessEqual(most, 1)
+        beyond = [last[1] - first[1] - (last[2] - first[0] + self.BURST) * self.limit
+                  for at, first in enumerate(samples) for last in samples[at + 1:]]
+        self.test.assertLessEqual(max(beyond), self.under_way)
+        return len(samples), most, max(beyond)

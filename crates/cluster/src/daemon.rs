@@ -17,6 +17,7 @@ use crate::conditions::{Fact, facts};
 use crate::config::Config;
 use crate::database::{Beat, Database, Round};
 use crate::directory::{self, Directory};
+use crate::grants::{Unreported, grants};
 use crate::rows::{Aggregate, Assignment, Child, Node, NodeApi, Token, View};
 use crate::rules::{Act, act, decide};
 use crate::servers::Servers;
@@ -96,6 +97,8 @@ pub struct Daemon {
     kept: (BTreeMap<String, Aggregate>, Vec<Token>),
     /// Place at which this node answers the API.
     api: Option<NodeApi>,
+    /// Shared limits in the tables that no server reports.
+    unreported: Unreported,
 }
 
 /// Parts that a daemon is started with.
@@ -166,6 +169,7 @@ impl Daemon {
             written: BTreeMap::new(),
             kept: (view.aggregates, view.tokens),
             api,
+            unreported: Unreported::default(),
         })
     }
 
@@ -213,6 +217,7 @@ impl Daemon {
         match answer {
             Ok(Round { view, term }) => {
                 self.note_round(&view, term, now);
+                self.servers.hand_shares(&children, &view);
                 if let Err(error) = self.keep(&view) {
                     tracing::error!("{error:#}; a start without the database has an older view");
                 }
@@ -243,6 +248,7 @@ impl Daemon {
         let found = self.known.lock().facts(now, &self.config.name);
         self.servers.tell(&found);
         self.lead(now).await;
+        self.grant(now).await;
         self.carry_out(&children, fresh).await;
     }
 
@@ -345,6 +351,30 @@ impl Daemon {
                     tracing::warn!("{name}: cannot change its row: {error:#}");
                     return;
                 }
+            }
+        }
+    }
+
+    /// Grants shares of limits that several servers have together, if this daemon leads.
+    async fn grant(&mut self, now: Duration) {
+        let Some((term, since)) = self.term else {
+            self.unreported = Unreported::default();
+            return;
+        };
+        let view = self.known.lock().view.clone();
+        let time = now.saturating_sub(since);
+        let granted = grants(&view, term, time);
+        if !granted.is_empty() {
+            match self.database.grant(term, &self.holder, &granted).await {
+                Ok(true) => tracing::debug!("granted {} shares of limits", granted.len()),
+                Ok(false) => tracing::debug!("cannot grant shares of limits: term {term} is over"),
+                Err(error) => tracing::warn!("cannot grant shares of limits: {error:#}"),
+            }
+        }
+        for limit in self.unreported.forgotten(&view, now) {
+            let forgotten = self.database.forget_limit(term, &self.holder, limit);
+            if let Err(error) = forgotten.await {
+                tracing::warn!("cannot delete the shares of a limit: {error:#}");
             }
         }
     }

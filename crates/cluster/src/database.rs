@@ -18,12 +18,14 @@ use weir_base::limits::cluster::{
 use crate::directory::{Directory, Entry, digest};
 use crate::rows::{Aggregate, Assignment, Child, Leader, Node, Target, Token, View};
 use crate::rules::Change;
+use crate::shares::Share;
+use crate::shares::message::Grant;
 
 /// Version of the tables.
 const VERSION: i32 = 2;
 
 /// Statements that create the tables. Heartbeats need not outlive a crash of the database.
-const TABLES: [&str; 6] = [
+const TABLES: [&str; 7] = [
     "CREATE TABLE weir_cluster (version INTEGER NOT NULL, secret TEXT NOT NULL, created TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp())",
     "CREATE TABLE weir_cluster_leader (one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), node TEXT NOT NULL, \
      holder TEXT NOT NULL, term BIGINT NOT NULL, expires TIMESTAMPTZ NOT NULL)",
@@ -37,7 +39,11 @@ const TABLES: [&str; 6] = [
     "CREATE TABLE weir_cluster_volumes (aggregate TEXT PRIMARY KEY, epoch BIGINT NOT NULL, digest BIGINT NOT NULL, content TEXT NOT NULL)",
     "CREATE TABLE weir_cluster_tokens (name TEXT PRIMARY KEY, role TEXT NOT NULL, hash TEXT NOT NULL, \
      created TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(), created_by TEXT NOT NULL, expires TIMESTAMPTZ)",
+    SHARES_TABLE,
 ];
+/// Table that earlier programs of the same version of the tables did not create and do not read.
+const SHARES_TABLE: &str = "CREATE TABLE IF NOT EXISTS weir_cluster_shares (limit_id BIGINT NOT NULL, part INTEGER NOT NULL, \
+    rate BIGINT NOT NULL, number BIGINT NOT NULL, ceiling BIGINT NOT NULL, term BIGINT NOT NULL, PRIMARY KEY (limit_id, part))";
 
 /// Number of the lock that keeps two programs from creating the tables at once.
 const CREATION_LOCK: i64 = 0x7765_6972_636c;
@@ -62,7 +68,15 @@ const LIST: &str = "INSERT INTO weir_cluster_volumes (aggregate, epoch, digest, 
     ON CONFLICT (aggregate) DO UPDATE SET epoch = $2, digest = $3, content = $4 WHERE weir_cluster_volumes.epoch <= $2";
 const UNLIST: &str = "DELETE FROM weir_cluster_volumes WHERE aggregate = $1 \
     AND NOT EXISTS (SELECT 1 FROM weir_cluster_aggregates WHERE name = $1)";
+const SHARES: &str = "SELECT limit_id, part, rate, number, ceiling, term FROM weir_cluster_shares";
 const LEADS: &str = "EXISTS (SELECT 1 FROM weir_cluster_leader WHERE term = $3 AND holder = $4 AND expires >= clock_timestamp())";
+
+/// Statement of a leader that writes shares. It has to be one: the ceilings of all rows together
+/// are what the limit bounds.
+const GRANT: &str = "INSERT INTO weir_cluster_shares (limit_id, part, rate, number, ceiling, term) \
+    SELECT *, $3::bigint FROM unnest($1::bigint[], $2::integer[], $5::bigint[], $6::bigint[], $7::bigint[]) WHERE ";
+const GRANT_AGAIN: &str = " ON CONFLICT (limit_id, part) DO UPDATE SET rate = EXCLUDED.rate, number = EXCLUDED.number, \
+    ceiling = EXCLUDED.ceiling, term = EXCLUDED.term";
 
 /// A connection to the tables, which is made again after a fault.
 pub struct Database {
@@ -168,7 +182,15 @@ impl Database {
     /// # Errors
     /// The database's; there are no tables, or they are of another version.
     pub async fn check(&mut self) -> Result<()> {
-        let found = patient(async { version(self.connection().await?).await }).await;
+        let found = patient(async {
+            let connection = self.connection().await?;
+            let version = version(connection).await?;
+            if version == Some(VERSION) {
+                complete(connection).await?;
+            }
+            Ok(version)
+        })
+        .await;
         match self.checked(found)? {
             Some(VERSION) => Ok(()),
             Some(other) => bail!(
@@ -256,6 +278,52 @@ impl Database {
                 .bind(target.map(|target| number(target.epoch)).transpose()?)
                 .bind(number(to.epoch)?);
             Ok(updated.execute(connection).await?.rows_affected() == 1)
+        })
+        .await;
+        self.checked(done)
+    }
+
+    /// Writes a leader's grants. Returns false if the daemon does not lead any more.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn grant(&mut self, term: i64, holder: &str, grants: &[Grant]) -> Result<bool> {
+        let done = patient(async {
+            let connection = self.connection().await?;
+            let column = |of: fn(&Grant) -> i64| grants.iter().map(of).collect::<Vec<i64>>();
+            let parts: Vec<i32> = grants.iter().map(|one| i32::from(one.part)).collect();
+            let statement = format!("{GRANT}{LEADS}{GRANT_AGAIN}");
+            let grant = sqlx::query(&statement)
+                .bind(column(|one| one.limit.cast_signed()))
+                .bind(parts)
+                .bind(term)
+                .bind(holder)
+                .bind(column(|one| rate(one.share.rate)))
+                .bind(column(|one| rate(one.share.number)))
+                .bind(column(|one| rate(one.share.ceiling)));
+            Ok(grant.execute(connection).await?.rows_affected() > 0)
+        })
+        .await;
+        self.checked(done)
+    }
+
+    /// Deletes the rows of a limit, as the leader.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn forget_limit(&mut self, term: i64, holder: &str, limit: u64) -> Result<()> {
+        let done = patient(async {
+            let connection = self.connection().await?;
+            let delete = format!(
+                "DELETE FROM weir_cluster_shares WHERE limit_id = $1 AND term <= $2 AND {LEADS}"
+            );
+            let delete = sqlx::query(&delete)
+                .bind(limit.cast_signed())
+                .bind(term)
+                .bind(term)
+                .bind(holder);
+            delete.execute(connection).await?;
+            Ok(())
         })
         .await;
         self.checked(done)
@@ -488,8 +556,37 @@ impl Database {
     }
 }
 
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
 fn number(epoch: u64) -> Result<i64> {
     i64::try_from(epoch).context("cannot store the epoch")
+}
+
+/// Returns a rate or a number for the tables.
+fn rate(value: u64) -> i64 {
+    // Saturates: no server has as much.
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Creates the table that an earlier program did not create.
+async fn complete(connection: &mut PgConnection) -> Result<()> {
+    let there: Option<String> =
+        sqlx::query_scalar("SELECT to_regclass('weir_cluster_shares')::text")
+            .fetch_one(&mut *connection)
+            .await?;
+    if there.is_some() {
+        return Ok(());
+    }
+    let mut transaction = connection.begin().await?;
+    sqlx::query("SELECT pg_advisory_xact_lock($1)")
+        .bind(CREATION_LOCK)
+        .execute(&mut *transaction)
+        .await?;
+    sqlx::query(SHARES_TABLE).execute(&mut *transaction).await?;
+    transaction.commit().await?;
+    Ok(())
 }
 
 /// Returns the version of the tables; `None` if there are none.
@@ -536,6 +633,18 @@ async fn read(connection: &mut PgConnection) -> Result<View> {
     }
     for row in sqlx::query(TOKENS).fetch_all(&mut *connection).await? {
         view.tokens.push(token(&row)?);
+    }
+    for row in sqlx::query(SHARES).fetch_all(&mut *connection).await? {
+        let (limit, part): (i64, i32) = (row.try_get(0)?, row.try_get(1)?);
+        let unsigned = |at: usize| Ok::<_, sqlx::Error>(unsigned(row.try_get(at)?));
+        let share = Share {
+            rate: unsigned(2)?,
+            number: unsigned(3)?,
+            ceiling: unsigned(4)?,
+            term: row.try_get(5)?,
+        };
+        let part = u8::try_from(part)?;
+        view.shares.insert((limit.cast_unsigned(), part), share);
     }
     let leader = sqlx::query(LEADER).fetch_optional(connection).await?;
     view.leader = match leader {
@@ -608,7 +717,6 @@ fn aggregate(row: &PgRow) -> Result<Aggregate> {
     let (target, at): (Option<String>, Option<i64>) =
         (row.try_get("target")?, row.try_get("target_epoch")?);
     let epoch: i64 = row.try_get("epoch")?;
-    let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
     let settings = serde_json::from_str(&settings);
     Ok(Aggregate {
         kind: kind

@@ -3,7 +3,8 @@
 //! PostgreSQL holds what is wanted: nodes, aggregates, which node is to own an aggregate and which
 //! is to stand by for it ([`rows`]). RADOS decides who owns an aggregate, and a standby takes over
 //! by itself; none of that asks PostgreSQL. One of the daemons leads by a lease: it makes the rows
-//! follow what the daemons report, and gives each aggregate a standby again ([`rules`]).
+//! follow what the daemons report, and gives each aggregate a standby again ([`rules`]). It
+//! also divides limits that several servers have together ([`shares`]).
 
 pub mod commands;
 pub mod conditions;
@@ -13,6 +14,7 @@ pub mod database;
 pub mod directory;
 pub mod explain;
 pub mod gateway;
+pub mod grants;
 pub mod metrics;
 pub mod placement;
 pub mod rows;

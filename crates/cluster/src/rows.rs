@@ -9,6 +9,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weir_base::limits::cluster::{NAME_MAX, NODE_SILENCE};
 
+use crate::shares::Share;
+use crate::shares::message::LimitReport;
+
 /// Role of a child in its aggregate, as it reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -40,6 +43,24 @@ pub struct Child {
     pub fault: Option<String>,
     /// Number of its ends since the daemon's start.
     pub ends: u64,
+    /// Its parts in limits that it shares with other servers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<LimitReport>,
+    /// Name that the server has given to these reports.
+    #[serde(skip)]
+    pub shares_as_of: String,
+}
+
+impl Child {
+    /// Replaces a report by a newer one without shares: those stay while the server owns its
+    /// aggregate.
+    pub fn replace(&mut self, newer: Child) {
+        let before = std::mem::replace(self, newer);
+        if self.role == Role::Owner {
+            self.shares = before.shares;
+            self.shares_as_of = before.shares_as_of;
+        }
+    }
 }
 
 /// Place at which a node answers the cluster's API.
@@ -298,6 +319,9 @@ pub struct View {
     /// Tokens of the API.
     #[serde(default)]
     pub tokens: Vec<Token>,
+    /// Shares of limits, by limit and part; not kept over a restart.
+    #[serde(skip)]
+    pub shares: BTreeMap<(u64, u8), Share>,
 }
 
 impl View {

@@ -25,7 +25,8 @@ use weir_store::folder;
 use crate::conditions::Fact;
 use crate::config::Config;
 use crate::directory::{Entry, Exports, Listing};
-use crate::rows::{Aggregate, Child, Kind, Listen, Role};
+use crate::rows::{Aggregate, Child, Kind, Listen, Role, View};
+use crate::shares::message::{self, Grant, LimitReport};
 
 /// Folder of the servers' data folders.
 const FOLDER: &str = "aggregates";
@@ -52,6 +53,7 @@ struct ServerHandle {
     aggregate: Aggregate,
     report: Arc<Mutex<Child>>,
     volumes: Arc<Mutex<Volumes>>,
+    rows: Arc<Mutex<message::Request>>,
     data: PathBuf,
     asks: Sender<Ask>,
     thread: JoinHandle<()>,
@@ -138,10 +140,12 @@ impl Servers {
         let (asks, asked) = channel();
         let report = Arc::<Mutex<Child>>::default();
         let volumes = Arc::<Mutex<Volumes>>::default();
+        let rows = Arc::<Mutex<message::Request>>::default();
         let mut keeper = Keeper {
             running: None,
             report: Arc::clone(&report),
             volumes: Arc::clone(&volumes),
+            rows: Arc::clone(&rows),
             pause: RESTART_PAUSE,
             next: starter.clock.monotonic(),
             since: starter.clock.monotonic(),
@@ -154,6 +158,7 @@ impl Servers {
             aggregate: aggregate.clone(),
             report,
             volumes,
+            rows,
             data: keeper.data(),
             asks,
             thread: thread.spawn(move || keeper.run(&asked))?,
@@ -209,6 +214,26 @@ impl Servers {
             Some((name.clone(), Entry::new(epoch, listing).ok()?))
         };
         self.kept.iter().filter_map(listing).collect()
+    }
+
+    /// Passes the rows of a view on to the servers whose reports, as of `children`, are in the
+    /// tables since before it was read.
+    pub fn hand_shares(&self, children: &BTreeMap<String, Child>, view: &View) {
+        for (name, child) in children {
+            let Some(kept) = self.kept.get(name) else {
+                continue;
+            };
+            let row = |one: &LimitReport| {
+                let (limit, part) = (one.limit, one.part);
+                let share = *view.shares.get(&(limit, part))?;
+                Some(Grant { limit, part, share })
+            };
+            *kept.rows.lock() = message::Request {
+                as_of: child.shares_as_of.clone(),
+                term: view.leader.as_ref().map_or(0, |leader| leader.term),
+                grants: child.shares.iter().filter_map(row).collect(),
+            };
+        }
     }
 
     /// Returns the data folders of the servers.
@@ -325,6 +350,8 @@ struct Keeper {
     side: Option<PathBuf>,
     report: Arc<Mutex<Child>>,
     volumes: Arc<Mutex<Volumes>>,
+    /// Rows of shared limits for the server.
+    rows: Arc<Mutex<message::Request>>,
     running: Option<ServerProcess>,
     /// Pause before the next start.
     pause: Duration,
@@ -372,14 +399,16 @@ impl Keeper {
 
     /// Reads the state of a pair's server.
     fn watch_pair(&mut self) {
-        *self.report.lock() = match control_socket::data(&self.data(), "pair show") {
+        let child = match control_socket::data(&self.data(), "pair show") {
             Ok(data) => side(&data),
             Err(error) => Child {
                 fault: Some(shortened(&format!("{error:#}"))),
                 ..Child::default()
             },
         };
+        self.report.lock().replace(child);
         self.watch_volumes();
+        self.exchange_shares();
     }
 
     /// Reads the list of volumes of a server that owns its aggregate, if it has changed.
@@ -475,10 +504,10 @@ impl Keeper {
         match data {
             Ok(data) => {
                 let ends = report.ends;
-                *report = Child {
+                report.replace(Child {
                     ends,
                     ..child(&data)
-                };
+                });
             }
             // It starts. What it was before holds until it answers or ends.
             Err(error) if report.role == Role::Starting => {
@@ -488,6 +517,42 @@ impl Keeper {
         }
         drop(report);
         self.watch_volumes();
+        self.exchange_shares();
+    }
+
+    /// Hands the rows of shared limits to a server that owns its aggregate, and reads its reports.
+    /// Older ones stay while it does not answer.
+    fn exchange_shares(&self) {
+        if self.report.lock().role != Role::Owner {
+            return;
+        }
+        let rows = self.rows.lock().clone();
+        let mut parts = rows.grants.chunks(message::GRANTS_MAX);
+        let mut next = Some(parts.next().unwrap_or_default());
+        while let Some(grants) = next {
+            let request = message::Request {
+                grants: grants.to_vec(),
+                as_of: rows.as_of.clone(),
+                ..rows
+            };
+            match self.exchange(&request) {
+                Ok(reply) => {
+                    let mut report = self.report.lock();
+                    (report.shares, report.shares_as_of) = (reply.reports, reply.as_of);
+                }
+                Err(error) => {
+                    tracing::debug!("{}: {error:#}", self.aggregate.name);
+                    return;
+                }
+            }
+            next = parts.next();
+        }
+    }
+
+    fn exchange(&self, request: &message::Request) -> Result<message::Reply> {
+        let text = serde_json::to_string(request)?;
+        let reply = control_socket::data(&self.data(), &format!("cluster show-shares {text}"))?;
+        Ok(serde_json::from_value(reply)?)
     }
 
     fn switch(&mut self, process: &str) {
@@ -598,6 +663,7 @@ fn child(data: &Value) -> Child {
         owner: data.get("owner").and_then(process),
         fault: text("fault").map(|fault| shortened(&fault)),
         ends: 0,
+        ..Child::default()
     }
 }
 

@@ -288,6 +288,7 @@ impl World {
             nodes: nodes.collect(),
             aggregates: self.database.aggregates.clone(),
             tokens: Vec::new(),
+            shares: BTreeMap::new(),
             leader: (*expires > self.now).then(|| Leader {
                 node: leader.clone(),
                 term: *term,

@@ -92,6 +92,7 @@ fn an_abandoned_call_is_charged_for_nothing() {
             limits,
             client: Limits::default(),
             source: "a test".into(),
+            shared: None,
         }],
         ..Plan::default()
     });

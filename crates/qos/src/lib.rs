@@ -21,6 +21,6 @@ pub mod wheel;
 
 pub use limits::{DEFAULT_BURST, Direction, Limit, Limits, Metadata, Rate};
 pub use meter::{Meter, Nanos};
-pub use plan::{Change, Plan, PoolPlan, VolumePlan};
+pub use plan::{Change, Plan, PoolPlan, SharedPart, VolumePlan};
 pub use shaper::{EvictedRequest, LEVELS, LimitDelays, NodeId, Shaper, SubmitOutcome, Usage};
 pub use wheel::Wheel;

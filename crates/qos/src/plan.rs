@@ -61,6 +61,17 @@ impl From<&Plan> for Change {
     }
 }
 
+/// Part of a throughput limit that several servers have together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedPart {
+    /// Identity of the limit, the same at all of its servers.
+    pub limit: u64,
+    /// Number of this server's part, below `parts`.
+    pub part: u8,
+    /// Number of parts.
+    pub parts: u8,
+}
+
 /// Limits of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolPlan {
@@ -72,6 +83,9 @@ pub struct PoolPlan {
     pub limits: Limits,
     /// Origin of the limits, in words: `Flex: 16 MiB/s × 40 TiB`.
     pub source: Arc<str>,
+    /// The limit on bytes of which [`Limits::total`] is an equal part; `None` if this server has
+    /// the limit alone.
+    pub shared: Option<SharedPart>,
 }
 
 /// Limits of one volume, and of each of its clients.
@@ -89,4 +103,6 @@ pub struct VolumePlan {
     pub client: Limits,
     /// Origin of the limits, in words: `Premium: 64 MiB/s per TiB × 2 TiB`.
     pub source: Arc<str>,
+    /// As for a pool.
+    pub shared: Option<SharedPart>,
 }

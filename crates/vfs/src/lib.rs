@@ -64,7 +64,7 @@ pub use throttle::ClientKey;
 pub use vfs::{Redirect, Vfs};
 /// Events that happen once.
 pub use weir_base::signal;
-pub use weir_qos::{Direction, Metadata};
+pub use weir_qos::{Direction, Metadata, SharedPart};
 /// The types of volumes, for the protocols above.
 pub use weir_volume as volume;
 

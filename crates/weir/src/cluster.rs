@@ -305,6 +305,12 @@ impl Commands for ClusterCommands {
             let token = token.strip_suffix("--json").unwrap_or(token);
             return Ok(serde_json::to_string(&exports.exports(token.trim()))?);
         }
+        let rows = request.strip_prefix("show-shares ");
+        if let Some((rows, exports)) = rows.zip(self.exports.as_ref()) {
+            let rows = rows.strip_suffix("--json").unwrap_or(rows);
+            let rows = serde_json::from_str(rows).context("reading the shares of limits")?;
+            return Ok(serde_json::to_string(&exports.limits.exchange(&rows))?);
+        }
         let Some(member) = self.member.as_ref().and_then(Weak::upgrade) else {
             bail!("cannot run the command: this server's aggregate is not on RADOS");
         };

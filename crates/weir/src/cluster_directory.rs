@@ -13,6 +13,8 @@ use weir_cluster::directory::{Exports, FILE, ListedVolume, OwnerListing, Servers
 use weir_vfs::Vfs;
 use weir_vfs::directory::{Directory, Membership, Remote, RemoteVolume};
 
+use crate::shared_limits::SharedLimits;
+
 /// Places at which a server listens.
 pub struct Places {
     /// NFS.
@@ -31,12 +33,20 @@ pub struct Exporter {
     /// Number of this start, so that no list of another one has the same token.
     start: u64,
     served: OwnerListing,
+    /// The limits that this server shares with others.
+    pub limits: Arc<SharedLimits>,
 }
 
 impl Exporter {
     /// Describes the volumes of `vfs`, and where they are served.
-    pub fn new(vfs: &Arc<Vfs>, identity: [u8; 16], places: Places) -> Exporter {
+    pub fn new(
+        vfs: &Arc<Vfs>,
+        identity: [u8; 16],
+        places: Places,
+        limits: Arc<SharedLimits>,
+    ) -> Exporter {
         Exporter {
+            limits,
             vfs: Arc::downgrade(vfs),
             start: SystemRng.next_u64(),
             served: OwnerListing {
@@ -94,23 +104,26 @@ fn sixteen_bytes(text: &str) -> Option<[u8; 16]> {
     (text.len() == 32).then(|| number.to_be_bytes())
 }
 
-/// Publishes the directory in a data folder whenever the daemon has replaced it.
+/// Publishes the directory in a data folder whenever the daemon has replaced it, and ends shares of
+/// limits with their leases.
 pub struct Follower {
     path: PathBuf,
     own: [u8; 16],
     vfs: Arc<Vfs>,
     /// Inode and time of change of the file that was read last.
     seen: Option<(u64, i64, i64)>,
+    limits: Arc<SharedLimits>,
 }
 
 impl Follower {
     /// Begins with the directory that is there.
-    pub fn begin(data: &Path, own: [u8; 16], vfs: Arc<Vfs>) -> Follower {
+    pub fn begin(data: &Path, own: [u8; 16], vfs: Arc<Vfs>, limits: Arc<SharedLimits>) -> Follower {
         let mut follower = Follower {
             path: data.join(FILE),
             own,
             vfs,
             seen: None,
+            limits,
         };
         follower.poll();
         follower
@@ -119,6 +132,7 @@ impl Follower {
     /// Reads the directory if it was replaced. One that cannot be read leaves the one before in
     /// force.
     pub fn poll(&mut self) {
+        self.limits.poll();
         let Ok(found) = fs::metadata(&self.path) else {
             return;
         };

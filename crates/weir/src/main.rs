@@ -6,7 +6,8 @@
 //! - `protocols`: NFS and SMB as the event loops see them, and what they ask of the system
 //! - `sign_in`: users, domains and their commands
 //! - `control`: the control plane and its API within the server, and its conditions
-//! - `cluster`, `cluster_directory`, `forwarder`, `service_address`: other servers of the cluster
+//! - `cluster`, `cluster_directory`, `forwarder`, `service_address`, `shared_limits`: other servers
+//!   of the cluster
 //! - `process`: log lines, signals, the service manager
 
 mod aggregate;
@@ -21,6 +22,7 @@ mod process;
 mod protocols;
 mod serve;
 mod service_address;
+mod shared_limits;
 mod sign_in;
 #[cfg(test)]
 mod tests;

@@ -77,6 +77,10 @@ pub const SHARE_STEP: u64 = 64;
 /// Share of a server without load, as a part of an equal one.
 pub const SHARE_FLOOR: u64 = 16;
 
+/// Maximum number of limits of a server that are shared with others. It has equal parts of further
+/// ones.
+pub const SHARED_LIMITS_MAX: usize = 256;
+
 const _: () = assert!(
     SHARE_LEASE.as_millis() < LEARNING.as_millis(),
     "the leases of all servers have to be over before a new leader grants"

@@ -100,6 +100,44 @@ async fn lists_are_exchanged(one: &mut Database, two: &mut Database) {
     assert_eq!(first.entries["a"], list(4, 2)["a"].0);
 }
 
+/// The leader's shares are in every view, a former leader's are not, and tables of an earlier
+/// program get their table.
+async fn shares_are_granted(one: &mut Database, two: &mut Database, raw: &mut PgConnection) {
+    let grant = |part, rate| Grant {
+        limit: u64::MAX,
+        part,
+        share: Share {
+            rate,
+            number: 2,
+            ceiling: u64::MAX,
+            term: 1,
+        },
+    };
+    assert!(!one.grant(2, "n1", &[grant(0, 5)]).await.unwrap());
+    assert!(!one.grant(1, "n2", &[grant(0, 5)]).await.unwrap());
+    assert!(two.view().await.unwrap().shares.is_empty());
+    let both = [grant(0, 5), grant(1, 6)];
+    assert!(one.grant(1, "n1", &both).await.unwrap());
+    assert!(one.grant(1, "n1", &[grant(1, 7)]).await.unwrap());
+    let shares = two.view().await.unwrap().shares;
+    let rates: Vec<_> = shares
+        .iter()
+        .map(|(key, share)| (*key, share.rate))
+        .collect();
+    assert_eq!(rates, [((u64::MAX, 0), 5), ((u64::MAX, 1), 7)]);
+    assert_eq!(shares[&(u64::MAX, 0)].number, 2);
+    two.forget_limit(1, "n2", u64::MAX).await.unwrap();
+    assert_eq!(two.view().await.unwrap().shares.len(), 2);
+    one.forget_limit(1, "n1", u64::MAX).await.unwrap();
+    assert!(two.view().await.unwrap().shares.is_empty());
+    sqlx::query("DROP TABLE weir_cluster_shares")
+        .execute(raw)
+        .await
+        .unwrap();
+    assert!(two.view().await.is_err());
+    assert!(beat(two, "n2", 0).await.view.shares.is_empty());
+}
+
 #[tokio::test]
 async fn rows_leases_and_terms_on_postgresql() {
     let folder = tempfile::tempdir().unwrap();
@@ -148,6 +186,8 @@ async fn rows_leases_and_terms_on_postgresql() {
     assert!(two.view().await.unwrap().nodes["n2"].drained);
 
     lists_are_exchanged(&mut one, &mut two).await;
+    let mut raw = PgConnection::connect(&url).await.unwrap();
+    shares_are_granted(&mut one, &mut two, &mut raw).await;
     // A token is entered once, and goes.
     let token = |expires| Token {
         name: "ops".to_owned(),

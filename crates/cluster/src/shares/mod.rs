@@ -10,11 +10,12 @@
 //! *ceiling* counts: the greatest share that may be in force there. The sum of all ceilings never
 //! exceeds the limit, whatever is lost, late or repeated, and whichever daemon leads.
 //!
-//! **Without the tables** a server's lease ends after [`SHARE_LEASE`], and it has no more than an
-//! equal part then, which is never more than its share. A server that is not heard counts for an
-//! equal part at least, so that tables that were restored to an older state do no harm. Only a
-//! server that begins while its node does not reach the tables, or a limit that is lowered, can
-//! make the sum exceed the limit, until the next grants are in force.
+//! **Without the tables** a server's lease ends after [`SHARE_LEASE`]. Then it has its share, and
+//! no more than an equal part. A server that is not heard counts for an equal part at least, so
+//! that tables that were restored to an older state do no harm. A server that begins has the least
+//! share until it has read its row, or until it would have lost a lease. Only a server that begins
+//! while its node does not reach the tables, or a limit that is lowered, can make the sum exceed
+//! the limit, until the next grants are in force.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weir_base::limits::cluster::{SHARE_FLOOR, SHARE_LEASE, SHARE_STEP};
 
+pub mod message;
 #[cfg(test)]
 mod world;
 
@@ -51,7 +53,7 @@ pub struct Report {
     pub rate: u64,
 }
 
-/// A server that has a part of a limit: its row, and its newest report, if it is heard.
+/// A server that has a part of a limit: its row, and its newest report if it is heard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Member {
     /// The row; all zero for one that is new.
@@ -80,28 +82,28 @@ impl Member {
     }
 }
 
-/// Returns the rows that the leader of `term` writes for a limit of `limit` bytes a second, by
-/// server. Lower shares are granted at once, and greater ones as far as the ceilings of all leave
-/// room.
-pub fn grant(limit: u64, members: &BTreeMap<String, Member>, term: i64) -> BTreeMap<String, Share> {
+/// Returns the rows that the leader of `term` writes for a limit of `limit` bytes a second, by the
+/// members' numbers. Lower shares are granted at once, and greater ones as far as the ceilings of
+/// all leave room.
+pub fn grant(limit: u64, members: &BTreeMap<u8, Member>, term: i64) -> BTreeMap<u8, Share> {
     let wanted = divide(limit, members);
     // All differences that are not worth a grant are less than one part of `SHARE_STEP`.
     let step = equal(limit / SHARE_STEP, members.len());
-    let mut after: BTreeMap<&str, Share> = BTreeMap::new();
-    for (name, member) in members {
+    let mut after: BTreeMap<u8, Share> = BTreeMap::new();
+    for (number, member) in members {
         let mut share = member.heard();
         share.term = term;
-        let to = wanted[name.as_str()];
+        let to = wanted[number];
         if to < share.rate && (share.rate - to >= step || share.rate > limit) {
             share.rate = to;
             share.number += 1;
         }
-        after.insert(name, share);
+        after.insert(*number, share);
     }
     let equal = equal(limit, members.len());
     let ceilings = after
         .iter()
-        .map(|(name, share)| match members[*name].report {
+        .map(|(number, share)| match members[number].report {
             Some(_) => share.ceiling,
             None => share.ceiling.max(equal),
         });
@@ -113,21 +115,14 @@ pub fn grant(limit: u64, members: &BTreeMap<String, Member>, term: i64) -> BTree
     }
     let changed = after
         .into_iter()
-        .filter(|(name, share)| members[*name].share != *share);
-    changed
-        .map(|(name, share)| (name.to_owned(), share))
-        .collect()
+        .filter(|(number, share)| members[number].share != *share);
+    changed.collect()
 }
 
 /// Raises shares to what is wanted, by at most `room` in all.
-fn raise(
-    step: u64,
-    mut room: u64,
-    wanted: &BTreeMap<&str, u64>,
-    shares: &mut BTreeMap<&str, Share>,
-) {
-    for (name, share) in shares {
-        let more = wanted[name].saturating_sub(share.rate);
+fn raise(step: u64, mut room: u64, wanted: &BTreeMap<u8, u64>, shares: &mut BTreeMap<u8, Share>) {
+    for (number, share) in shares {
+        let more = wanted[number].saturating_sub(share.rate);
         // Up to the ceiling no room is needed.
         let free = share.ceiling - share.rate;
         let more = more.min(free.saturating_add(room));
@@ -142,9 +137,9 @@ fn raise(
 }
 
 /// Withdraws grants that are not in force yet, since more may be in force than the limit.
-fn withdraw(equal: u64, members: &BTreeMap<String, Member>, shares: &mut BTreeMap<&str, Share>) {
-    for (name, share) in shares {
-        let in_force = match members[*name].report {
+fn withdraw(equal: u64, members: &BTreeMap<u8, Member>, shares: &mut BTreeMap<u8, Share>) {
+    for (number, share) in shares {
+        let in_force = match members[number].report {
             Some(report) if report.number >= share.number => continue,
             Some(report) => report.rate,
             None => equal,
@@ -161,10 +156,15 @@ fn equal(limit: u64, members: usize) -> u64 {
     limit / (members as u64).max(1)
 }
 
+/// Returns the least share of a server: a part of an equal one.
+fn floor(limit: u64, members: usize) -> u64 {
+    limit / (SHARE_FLOOR * (members as u64).max(1))
+}
+
 /// Divides a limit over servers, max-min fair by weight. The sum is at most the limit.
-fn divide(limit: u64, members: &BTreeMap<String, Member>) -> BTreeMap<&str, u64> {
+fn divide(limit: u64, members: &BTreeMap<u8, Member>) -> BTreeMap<u8, u64> {
     let count = members.len() as u64;
-    let floor = limit / (SHARE_FLOOR * count.max(1));
+    let floor = floor(limit, members.len());
     let wants = |member: &Member| {
         let report = member.report.unwrap_or_default();
         // One that is not heard keeps what it may have.
@@ -173,14 +173,14 @@ fn divide(limit: u64, members: &BTreeMap<String, Member>) -> BTreeMap<&str, u64>
         (wants.max(floor).min(limit), u64::from(report.weight.max(1)))
     };
     let mut left = limit;
-    let mut open: Vec<(&str, u64, u64)> = members
+    let mut open: Vec<(u8, u64, u64)> = members
         .iter()
-        .map(|(name, member)| {
+        .map(|(number, member)| {
             let (wants, weight) = wants(member);
-            (name.as_str(), wants, weight)
+            (*number, wants, weight)
         })
         .collect();
-    let mut parts: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut parts: BTreeMap<u8, u64> = BTreeMap::new();
     loop {
         let weights: u64 = open.iter().map(|(_, _, weight)| weight).sum();
         let part = |weight: u64| scaled(left, weight, weights);
@@ -191,12 +191,12 @@ fn divide(limit: u64, members: &BTreeMap<String, Member>) -> BTreeMap<&str, u64>
             parts.extend(
                 others
                     .iter()
-                    .map(|(name, _, weight)| (*name, part(*weight))),
+                    .map(|(number, _, weight)| (*number, part(*weight))),
             );
             break;
         }
-        for (name, wants, _) in content {
-            parts.insert(name, wants);
+        for (number, wants, _) in content {
+            parts.insert(number, wants);
             left -= wants;
         }
         if others.is_empty() {
@@ -223,33 +223,41 @@ pub struct Holder {
     share: Option<Share>,
     /// Monotonic time at which a row was followed last; `None`: not since the server's start.
     followed: Option<Duration>,
-    /// Monotonic time at which a row was read last that a new server does not follow.
-    waited: Option<Duration>,
+    /// Monotonic time of the start, or at which a row was read last that a new server does not
+    /// follow.
+    waited: Duration,
 }
 
 impl Holder {
-    /// Begins with the row as the node's daemon has kept it.
-    pub fn new(kept: Option<Share>) -> Holder {
+    /// Begins at the start of the server, or of its part in the limit.
+    pub fn new(now: Duration) -> Holder {
         Holder {
-            share: kept,
+            share: None,
             followed: None,
-            waited: None,
+            waited: now,
         }
     }
 
-    /// Notes the row that was read at `now`, in the term of a leader; `None` if there is none yet.
+    /// Notes the row that was read at `now` or later, in the term of a leader; `None` if there is
+    /// none yet.
     ///
     /// A row that is older than the share in force is not followed: the tables were restored, and
     /// the leader will number anew. A server that has just begun cannot know that, so it waits
     /// until the present leader has confirmed the row.
     pub fn read(&mut self, share: Option<Share>, term: i64, now: Duration) {
-        let Some(share) = share.filter(|row| self.followed.is_some() || row.term == term) else {
-            self.waited = Some(now);
+        if self.followed.is_none() && now < self.waited {
+            // It may be of the time before the start.
+            return;
+        }
+        // A row with number 0 grants nothing: no server has reported its part yet.
+        let granted = share.filter(|row| row.number > 0);
+        let Some(share) = granted.filter(|row| self.followed.is_some() || row.term == term) else {
+            self.waited = now;
             return;
         };
         if self.share.is_none_or(|own| share.number >= own.number) {
             self.share = Some(share);
-            self.followed = Some(now);
+            self.followed = self.followed.max(Some(now));
         }
     }
 
@@ -257,17 +265,33 @@ impl Holder {
     /// have together.
     pub fn rate(&self, limit: u64, members: usize, now: Duration) -> u64 {
         let is_new = |at: Duration| now.saturating_sub(at) < SHARE_LEASE;
-        let share = self.share.map_or(limit, |share| share.rate.min(limit));
-        match (self.followed, self.waited) {
-            (Some(at), _) if is_new(at) => share,
-            (None, Some(at)) if is_new(at) => 0,
-            _ => share.min(equal(limit, members)),
+        let equal = equal(limit, members);
+        match (self.share, self.followed) {
+            (Some(share), Some(at)) if is_new(at) => share.rate.min(limit),
+            (Some(share), _) => share.rate.min(equal),
+            // Its predecessor may have had the least share, and the others the rest.
+            (None, _) if is_new(self.waited) => floor(limit, members),
+            (None, _) => equal,
         }
     }
 
-    /// Returns the number of the grant in force; 0: none.
-    pub fn number(&self) -> u64 {
-        self.share.map_or(0, |share| share.number)
+    /// Returns the report of a server whose clients ask for `wants` bytes a second, with a weight.
+    pub fn report(
+        &self,
+        (limit, members): (u64, usize),
+        (wants, weight): (u64, u32),
+        now: Duration,
+    ) -> Report {
+        Report {
+            wants,
+            weight,
+            number: self.share.map_or(0, |share| share.number),
+            rate: match self.share {
+                Some(_) => self.rate(limit, members, now),
+                // It will have as much if it does not reach the tables.
+                None => equal(limit, members),
+            },
+        }
     }
 }
 
@@ -275,9 +299,9 @@ impl Holder {
 mod tests {
     use super::*;
 
-    fn members(all: &[(u64, u64, u32)]) -> BTreeMap<String, Member> {
-        let named = all.iter().enumerate();
-        let member = |(n, (rate, wants, weight)): (usize, &(u64, u64, u32))| {
+    fn members(all: &[(u64, u64, u32)]) -> BTreeMap<u8, Member> {
+        let numbered = (0..).zip(all);
+        let member = |(n, (rate, wants, weight)): (u8, &(u64, u64, u32))| {
             let share = Share {
                 rate: *rate,
                 number: 1,
@@ -291,9 +315,9 @@ mod tests {
                 rate: *rate,
             };
             let report = Some(report);
-            (format!("n{n}"), Member { share, report })
+            (n, Member { share, report })
         };
-        named.map(member).collect()
+        numbered.map(member).collect()
     }
 
     fn divided(all: &[(u64, u64, u32)]) -> Vec<u64> {
@@ -321,31 +345,35 @@ mod tests {
     fn a_share_is_raised_only_by_what_another_one_has_confirmed_to_have_lost() {
         let mut all = members(&[(1500, 0, 1), (100, u64::MAX, 1)]);
         let granted = grant(1600, &all, 1);
-        let loses = granted["n0"];
+        let loses = granted[&0];
         assert_eq!((loses.rate, loses.number, loses.ceiling), (50, 2, 1500));
-        assert!(!granted.contains_key("n1"), "{granted:?}");
-        all.get_mut("n0").unwrap().share = loses;
+        assert!(!granted.contains_key(&1), "{granted:?}");
+        all.get_mut(&0).unwrap().share = loses;
         assert!(grant(1600, &all, 1).is_empty());
         // It confirms.
-        let report = all.get_mut("n0").unwrap().report.as_mut().unwrap();
+        let report = all.get_mut(&0).unwrap().report.as_mut().unwrap();
         (report.number, report.rate) = (2, 50);
         let granted = grant(1600, &all, 1);
-        assert_eq!(granted["n1"].rate, 1550);
-        assert_eq!(granted["n0"].ceiling, 50);
+        assert_eq!(granted[&1].rate, 1550);
+        assert_eq!(granted[&0].ceiling, 50);
     }
 
     #[test]
     fn a_lower_limit_is_in_force_at_once() {
-        let mut holder = Holder::new(None);
-        assert_eq!(holder.rate(1600, 2, Duration::ZERO), 800);
+        let mut holder = Holder::new(Duration::ZERO);
+        assert_eq!(holder.rate(1600, 2, Duration::ZERO), 50);
+        assert_eq!(holder.rate(1600, 2, SHARE_LEASE), 800);
+        let report = holder.report((1600, 2), (7, 1), Duration::ZERO);
+        assert_eq!((report.number, report.rate), (0, 800));
         let share = Share {
             rate: 1500,
             number: 3,
             ceiling: 1500,
             term: 1,
         };
+        holder.read(Some(Share { number: 0, ..share }), 1, Duration::ZERO);
         holder.read(Some(share), 2, Duration::ZERO);
-        assert_eq!(holder.rate(1600, 2, Duration::ZERO), 0);
+        assert_eq!(holder.rate(1600, 2, Duration::ZERO), 50);
         holder.read(Some(share), 1, Duration::ZERO);
         assert_eq!(holder.rate(1600, 2, Duration::ZERO), 1500);
         assert_eq!(holder.rate(1000, 2, Duration::ZERO), 1000);

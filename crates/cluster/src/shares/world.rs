@@ -14,7 +14,7 @@ use weir_base::{Rng, SeededRng};
 use super::{Holder, Member, Report, Share, divide, grant};
 
 const LIMIT: u64 = 1_000_000;
-const SERVERS: usize = 4;
+const SERVERS: u8 = 4;
 const FAULTS: u64 = 600;
 const CALM: u64 = 40;
 const SEEDS: u64 = 400;
@@ -51,8 +51,8 @@ struct Server {
 /// The tables: rows, and reports with the time at which they were written.
 #[derive(Clone, Default)]
 struct Tables {
-    rows: BTreeMap<String, Share>,
-    reports: BTreeMap<String, (Report, u64)>,
+    rows: BTreeMap<u8, Share>,
+    reports: BTreeMap<u8, (Report, u64)>,
     term: i64,
 }
 
@@ -61,33 +61,32 @@ struct World {
     rng: SeededRng,
     bug: Option<Bug>,
     now: u64,
-    servers: BTreeMap<String, Server>,
+    servers: BTreeMap<u8, Server>,
     tables: Tables,
     backup: Tables,
     /// Time at which the leader's term began.
     since: u64,
     /// Rows that a leader of an earlier term is about to write.
-    late: Option<BTreeMap<String, Share>>,
+    late: Option<BTreeMap<u8, Share>>,
 }
 
 impl World {
     fn new(seed: u64, bug: Option<Bug>) -> World {
-        let names = (0..SERVERS).map(|n| format!("s{n}"));
-        let server = |name| {
+        let server = |number| {
             let server = Server {
-                holder: Holder::new(None),
+                holder: Holder::new(Duration::ZERO),
                 cut: false,
                 wants: 0,
                 weight: 1,
             };
-            (name, server)
+            (number, server)
         };
         World {
             seed,
             rng: SeededRng::new(seed),
             bug,
             now: 0,
-            servers: names.map(server).collect(),
+            servers: (0..SERVERS).map(server).collect(),
             tables: Tables::default(),
             backup: Tables::default(),
             since: 0,
@@ -107,26 +106,25 @@ impl World {
         self.rng.next_u64() % n == 0
     }
 
-    fn any(&self) -> String {
-        format!("s{}", self.rng.next_u64() % SERVERS as u64)
+    fn any(&self) -> u8 {
+        (self.rng.next_u64() % u64::from(SERVERS)) as u8
     }
 
     /// Members as a leader sees them.
-    fn members(&self) -> BTreeMap<String, Member> {
-        let names = self.servers.keys();
-        let member = |name: &String| {
-            let report = self.tables.reports.get(name);
+    fn members(&self) -> BTreeMap<u8, Member> {
+        let member = |number: &u8| {
+            let report = self.tables.reports.get(number);
             let heard = report.filter(|(_, at)| self.now - at < NODE_SILENCE.as_secs());
             let member = Member {
-                share: self.tables.rows.get(name).copied().unwrap_or_default(),
+                share: self.tables.rows.get(number).copied().unwrap_or_default(),
                 report: heard.map(|(report, _)| *report),
             };
-            (name.clone(), member)
+            (*number, member)
         };
-        names.map(member).collect()
+        self.servers.keys().map(member).collect()
     }
 
-    fn decide(&self) -> BTreeMap<String, Share> {
+    fn decide(&self) -> BTreeMap<u8, Share> {
         let mut members = self.members();
         if self.is(Bug::TrustsRow) {
             for member in members.values_mut().filter(|one| one.report.is_none()) {
@@ -143,15 +141,15 @@ impl World {
                 member.share.ceiling = member.share.rate;
             }
             let wanted = divide(LIMIT, &members);
-            let share = |(name, rate): (&str, u64)| {
-                let before = members[name].share;
+            let share = |(number, rate): (u8, u64)| {
+                let before = members[&number].share;
                 let share = Share {
                     rate,
                     number: before.number + 1,
                     ceiling: rate,
                     term: self.tables.term,
                 };
-                (before.rate != rate).then(|| (name.to_owned(), share))
+                (before.rate != rate).then_some((number, share))
             };
             return wanted.into_iter().filter_map(share).collect();
         }
@@ -183,49 +181,46 @@ impl World {
     }
 
     /// A round of the daemon of a server's node.
-    fn round(&mut self, name: &str) {
+    fn round(&mut self, number: u8) {
         let (now, time) = (self.now, self.time());
         let follows_old = self.is(Bug::FollowsOldRow);
         let trusts = self.is(Bug::TrustsTerm);
         let term = self.tables.term;
-        let Some(server) = self.servers.get_mut(name).filter(|server| !server.cut) else {
+        let Some(server) = self.servers.get_mut(&number).filter(|server| !server.cut) else {
             return;
         };
-        let report = Report {
-            wants: server.wants,
-            weight: server.weight,
-            number: server.holder.number(),
-            rate: server.holder.rate(LIMIT, SERVERS, time),
-        };
-        self.tables.reports.insert(name.to_owned(), (report, now));
-        let mut row = self.tables.rows.get(name).copied();
+        let members = (LIMIT, usize::from(SERVERS));
+        let wants = (server.wants, server.weight);
+        let report = server.holder.report(members, wants, time);
+        self.tables.reports.insert(number, (report, now));
+        let mut row = self.tables.rows.get(&number).copied();
         if let Some(row) = row.as_mut().filter(|_| follows_old) {
-            row.number = row.number.max(server.holder.number());
+            row.number = row.number.max(report.number);
         }
         let term = row.filter(|_| trusts).map_or(term, |row| row.term);
         server.holder.read(row, term, time);
     }
 
     fn faults(&mut self) {
-        let name = self.any();
+        let number = self.any();
         let wants = [0, 10_000, 300_000, 700_000, u64::MAX, u64::MAX];
         let wants = wants[self.rng.next_u64() as usize % wants.len()];
         let weight = 1 + (self.rng.next_u64() % 3) as u32;
         let (cuts, begins) = (self.one_in(30), self.one_in(40));
         let loads = self.one_in(8);
-        let row = self.tables.rows.get(&name).copied();
-        let (term, time) = (self.tables.term, self.time());
-        if let Some(server) = self.servers.get_mut(&name) {
+        let time = self.time();
+        if let Some(server) = self.servers.get_mut(&number) {
             if loads {
                 (server.wants, server.weight) = (wants, weight);
             }
             // One that has just begun and loses the tables may have an equal part.
-            if cuts && server.holder.number() > 0 {
+            let limit = (LIMIT, usize::from(SERVERS));
+            let has_grant = server.holder.report(limit, (0, 1), time).number > 0;
+            if cuts && has_grant {
                 server.cut = !server.cut;
             }
             if begins && !server.cut {
-                server.holder = Holder::new(None);
-                server.holder.read(row, term, time);
+                server.holder = Holder::new(time);
             }
         }
         if self.one_in(60) {
@@ -243,14 +238,14 @@ impl World {
     fn tick(&mut self) {
         self.now += 1;
         // In any order, some twice.
-        let mut turns: Vec<String> = (0..SERVERS).map(|_| self.any()).collect();
-        turns.extend(self.servers.keys().cloned());
+        let mut turns: Vec<u8> = (0..SERVERS).map(|_| self.any()).collect();
+        turns.extend(self.servers.keys());
         let at = self.rng.next_u64() as usize % turns.len();
-        for (n, name) in turns.iter().enumerate() {
+        for (n, number) in turns.iter().enumerate() {
             if n == at {
                 self.lead();
             }
-            self.round(name);
+            self.round(*number);
             self.check();
         }
     }
@@ -260,7 +255,7 @@ impl World {
             true => Duration::ZERO,
             false => self.time(),
         };
-        server.holder.rate(LIMIT, SERVERS, lease)
+        server.holder.rate(LIMIT, usize::from(SERVERS), lease)
     }
 
     fn check(&self) {
@@ -284,11 +279,11 @@ impl World {
         }
         let members = self.members();
         let wanted = divide(LIMIT, &members);
-        for (name, server) in &self.servers {
-            let (has, wants) = (self.in_force(server), wanted[name.as_str()]);
+        for (number, server) in &self.servers {
+            let (has, wants) = (self.in_force(server), wanted[number]);
             assert!(
                 has.abs_diff(wants) <= LIMIT / 32,
-                "seed {}: {name} has {has} in place of {wants}",
+                "seed {}: {number} has {has} in place of {wants}",
                 self.seed
             );
         }

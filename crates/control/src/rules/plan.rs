@@ -13,7 +13,7 @@ use crate::levels::{Figures, Follows, Levels, MIB};
 use crate::model::{Pool, Presentation, QosType, TieredSettings, Volume};
 use crate::view::View;
 use weir_base::limits::api::MAX_WEIGHT;
-use weir_qos::plan::{PoolPlan, VolumePlan};
+use weir_qos::plan::{PoolPlan, SharedPart, VolumePlan};
 use weir_qos::{Limits, Rate};
 
 /// Id of the pool that instances are under: no resource has it.
@@ -35,6 +35,7 @@ pub fn pool(levels: &Levels, pool: &Pool) -> PoolPlan {
         source: level
             .map_or_else(String::new, |level| pool_source(level, pool))
             .into(),
+        shared: None,
     }
 }
 
@@ -64,6 +65,7 @@ pub fn volume(view: &View, volume: &Volume, number: u64) -> Option<VolumePlan> {
         limits: Limits::default(),
         client: Limits::default(),
         source: "".into(),
+        shared: None,
     };
     let pool = match &volume.presentation {
         Presentation::Netapp(_) => view.pool_of(volume)?,
@@ -85,8 +87,29 @@ pub fn volume(view: &View, volume: &Volume, number: u64) -> Option<VolumePlan> {
             .into(),
         ..plan
     };
+    if level.is_some_and(|level| level.follows == Follows::Volume) {
+        share(volume, &mut plan);
+    }
     super::named::lower(volume, &mut plan);
     Some(plan)
+}
+
+/// Makes the limit of a constituent a part of its large volume's, unless a QoS policy limits the
+/// constituent alone.
+fn share(volume: &Volume, plan: &mut VolumePlan) {
+    let Some(constituent) = volume.constituent() else {
+        return;
+    };
+    if volume.assigned.ceiling.bytes.is_some() {
+        return;
+    }
+    plan.shared = Some(SharedPart {
+        limit: constituent.large,
+        part: constituent.number,
+        parts: constituent.members,
+    });
+    let (source, parts) = (&plan.source, constituent.members);
+    plan.source = format!("{source}, a part that {parts} constituents share").into();
 }
 
 fn weight(levels: &Levels, pool: &Pool, volume: &Volume) -> u32 {
@@ -111,6 +134,7 @@ pub fn instances() -> PoolPlan {
         name: "filestore".into(),
         limits: Limits::default(),
         source: "".into(),
+        shared: None,
     }
 }
 

@@ -381,6 +381,7 @@ fn what_holds_requests_back_is_named() {
             name: "pool".into(),
             limits: Limits::default(),
             source: "".into(),
+            shared: None,
         }],
         volumes: vec![VolumePlan {
             volume: number,
@@ -392,6 +393,7 @@ fn what_holds_requests_back_is_named() {
             },
             client: Limits::default(),
             source: "PREMIUM: 64 MiB/s per TiB".into(),
+            shared: None,
         }],
         ..Change::default()
     };

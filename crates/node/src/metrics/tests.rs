@@ -46,6 +46,7 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
                 ..Limits::default()
             },
             source: "".into(),
+            shared: None,
         }],
         volumes: vec![VolumePlan {
             volume: 3,
@@ -54,6 +55,7 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
             limits,
             client: Limits::default(),
             source: "".into(),
+            shared: None,
         }],
     };
     assert!(throttle.apply(&plan));
@@ -305,12 +307,14 @@ fn a_piece_is_small_however_many_volumes_there_are() {
         limits,
         client: limits,
         source: "".into(),
+        shared: None,
     };
     let pool = |id| PoolPlan {
         id,
         name: format!("pool-{id}").into(),
         limits,
         source: "".into(),
+        shared: None,
     };
     assert!(throttle.apply(&Plan {
         generation: 1,

@@ -41,6 +41,7 @@ mod last;
 mod lease;
 mod loop_shard;
 mod next;
+mod shared;
 mod slot;
 mod status;
 mod table;
@@ -52,6 +53,7 @@ pub use client::ClientKey;
 pub use credit::{CreditLimits, HeldBytes, LentBytes};
 pub use held::LimitWait;
 pub use loop_shard::Alarm;
+pub use shared::SharedStatus;
 pub use status::{Binding, ClientStatus, Level, PoolStatus, VolumeStatus};
 
 use arc_swap::ArcSwap;
@@ -62,6 +64,7 @@ use last::Last;
 use loop_shard::LoopShard;
 use next::Next;
 use parking_lot::Mutex;
+use shared::Provisioned;
 use slot::Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -91,8 +94,8 @@ pub struct Throttle {
     version: AtomicU64,
     /// Number that no other throttle of the process has.
     number: u64,
-    /// Held while a plan is applied.
-    applying: Mutex<()>,
+    /// Plans with shared limits; held while a plan is applied.
+    applying: Mutex<Provisioned>,
     shards: Box<[LoopShard]>,
     credit: Arc<Credit>,
 }
@@ -107,7 +110,7 @@ impl Throttle {
             table: ArcSwap::default(),
             version: AtomicU64::new(0),
             number: COUNT.fetch_add(1, Ordering::Relaxed),
-            applying: Mutex::new(()),
+            applying: Mutex::default(),
             shards: (0..shards.max(1)).map(|_| LoopShard::new(now)).collect(),
             credit: Credit::new(credit),
         })
@@ -387,11 +390,27 @@ impl Throttle {
     /// Costs what the change does, however many volumes there are. A pool that begins or ceases to
     /// be limited is a change of its volumes.
     pub fn change(&self, change: &Change) -> bool {
-        let _one_at_a_time = self.applying.lock();
-        let old = self.table.load_full();
-        if change.generation < old.generation {
+        let mut provisioned = self.applying.lock();
+        if change.generation < self.table.load().generation {
             return false;
         }
+        self.put_in_force(&provisioned.effective(change));
+        true
+    }
+
+    /// Puts a share of a limit in force, in bytes a second. One of a limit without a part here is
+    /// ignored.
+    pub fn set_share(&self, limit: u64, rate: u64) {
+        let mut provisioned = self.applying.lock();
+        let generation = self.table.load().generation;
+        if let Some(change) = provisioned.set(limit, rate, generation) {
+            self.put_in_force(&change);
+        }
+    }
+
+    /// Puts a change in force. The caller holds `applying`.
+    fn put_in_force(&self, change: &Change) {
+        let old = self.table.load_full();
         let now = self.current_time();
         let mut next = Next {
             old: &old,
@@ -461,7 +480,6 @@ impl Throttle {
             self.release(&pool.domain, pool.domain.lock(), now);
         }
         woken.into_iter().for_each(Waker::wake);
-        true
     }
 }
 

@@ -53,6 +53,7 @@ impl Next<'_> {
                 name: "".into(),
                 limits: Limits::default(),
                 source: "".into(),
+                shared: None,
             })
         });
         let old = match self.volumes.get(&plan.volume) {

@@ -3,6 +3,7 @@
 use super::Throttle;
 use super::client::ClientKey;
 use super::entry::{Entry, Pool};
+use super::shared::SharedStatus;
 use std::sync::Arc;
 use weir_base::VolumeId;
 use weir_qos::{Limit, LimitDelays, Limits, Nanos, Usage};
@@ -150,6 +151,29 @@ impl Throttle {
         Some(self.describe(volume, entry, false))
     }
 
+    /// Returns the shared limits of which this server has a part.
+    pub fn shared(&self) -> Vec<SharedStatus> {
+        let provisioned = self.applying.lock();
+        let volumes = provisioned.volumes();
+        let mut all: Vec<SharedStatus> = volumes
+            .filter_map(|(part, provisioned, volume)| {
+                let status = self.status(VolumeId(volume))?;
+                let clients = status.clients.iter();
+                let waiting = clients.filter(|one| one.usage.waiting() > 0).count();
+                Some(SharedStatus {
+                    part,
+                    provisioned,
+                    bytes: status.usage.bytes.iter().sum(),
+                    waits: status.binding.is_some_and(is_of_share),
+                    // Saturates: a weight.
+                    waiting: u32::try_from(waiting).unwrap_or(u32::MAX),
+                })
+            })
+            .collect();
+        all.sort_unstable_by_key(|one| one.part.limit);
+        all
+    }
+
     /// Returns the name of a volume, and the id of its pool; `None` if the plan does not name it.
     pub fn name(&self, volume: VolumeId) -> Option<(Arc<str>, u64)> {
         let table = self.table.load();
@@ -203,6 +227,11 @@ impl Throttle {
             clients: clients.collect(),
         }
     }
+}
+
+/// Returns true for a limit that a share is: the volume's, or the pool's that follows it.
+fn is_of_share(binding: Binding) -> bool {
+    binding.limit == Limit::TotalBytes && binding.level != Level::Client
 }
 
 /// Returns the limit that held something back last, within the last second.

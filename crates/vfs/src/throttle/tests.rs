@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::task::{Poll, Wake};
 use std::time::Duration;
 use weir_base::ManualClock;
-use weir_qos::{Direction, Limits, PoolPlan, Rate, VolumePlan};
+use weir_qos::{Direction, Limits, PoolPlan, Rate, SharedPart, VolumePlan};
 
 const MIB: u64 = 1 << 20;
 const SECOND: Nanos = 1_000_000_000;
@@ -51,6 +51,7 @@ impl Bed {
             name: format!("p{id}").into(),
             limits: *limits,
             source: "".into(),
+            shared: None,
         });
         let volumes = volumes.iter().map(|(id, pool, limits)| VolumePlan {
             volume: *id,
@@ -59,6 +60,7 @@ impl Bed {
             limits: *limits,
             client: Limits::default(),
             source: "".into(),
+            shared: None,
         });
         let plan = Plan {
             generation: self.generation,
@@ -399,6 +401,7 @@ fn a_change_touches_what_it_names_and_what_hangs_under_it() {
         name: "p".into(),
         limits,
         source: "".into(),
+        shared: None,
     };
     let volume = |volume, pool, limits| VolumePlan {
         volume,
@@ -407,6 +410,7 @@ fn a_change_touches_what_it_names_and_what_hangs_under_it() {
         limits,
         client: Limits::default(),
         source: "".into(),
+        shared: None,
     };
     let known = |bed: &Bed| -> Vec<u64> {
         let all = bed.throttle.volumes();
@@ -654,4 +658,77 @@ fn what_holds_requests_back_is_named_at_every_look() {
         bed.pass(SECOND);
         assert_eq!(bed.throttle.status(VolumeId(1)).unwrap().binding, None);
     }
+}
+
+#[test]
+fn a_share_is_in_force_in_place_of_an_equal_part_and_the_pool_follows() {
+    let mut bed = Bed::new();
+    let pool = PoolPlan {
+        id: 1,
+        name: "p".into(),
+        limits: bytes(100 * MIB),
+        source: "".into(),
+        shared: None,
+    };
+    let own = |volume, shared: Option<SharedPart>| VolumePlan {
+        volume,
+        name: "v".into(),
+        pool: 1,
+        limits: bytes(48 * MIB),
+        client: Limits::default(),
+        source: "".into(),
+        shared,
+    };
+    let part = SharedPart {
+        limit: 7,
+        part: 0,
+        parts: 3,
+    };
+    let change = |bed: &mut Bed, volumes: Vec<VolumePlan>, gone: Vec<u64>| {
+        bed.generation += 1;
+        let change = Change {
+            generation: bed.generation,
+            pools: vec![pool.clone()],
+            volumes,
+            volumes_gone: gone,
+            ..Change::default()
+        };
+        assert!(bed.throttle.change(&change));
+    };
+    let rates = |bed: &Bed| {
+        let volume = bed.throttle.status(VolumeId(1));
+        let volume = volume.and_then(|status| status.limits.total.bytes);
+        let pool = bed.throttle.pools()[0].limits.total.bytes;
+        (volume.map(|rate| rate / MIB), pool.map(|rate| rate / MIB))
+    };
+    change(&mut bed, vec![own(1, Some(part)), own(2, None)], vec![]);
+    assert_eq!(rates(&bed), (Some(3), Some(55)), "the least share");
+    bed.throttle.set_share(7, 144 * MIB);
+    bed.throttle.set_share(8, MIB);
+    assert_eq!(rates(&bed), (Some(144), Some(196)));
+    let other = bed.throttle.status(VolumeId(2)).unwrap();
+    assert_eq!(other.limits, bytes(48 * MIB));
+    // A new plan keeps the share.
+    change(&mut bed, vec![own(1, Some(part))], vec![]);
+    assert_eq!(rates(&bed), (Some(144), Some(196)));
+    // Requests wait for it, and that shows.
+    assert!(matches!(bed.gate(1, 1, 144 * MIB), Ok(Some(_))));
+    let mut held = bed.held(1, 1, MIB);
+    bed.pass(SECOND / 2);
+    let shared = bed.throttle.shared();
+    let status = SharedStatus {
+        part,
+        provisioned: 48 * MIB,
+        bytes: 144 * MIB,
+        waits: true,
+        waiting: 1,
+    };
+    assert_eq!(shared, [status]);
+    bed.throttle.set_share(7, 1 << 40);
+    assert!(bed.poll(&mut held).is_some(), "more is in force at once");
+    change(&mut bed, vec![], vec![1]);
+    assert_eq!(rates(&bed), (None, Some(100)));
+    assert_eq!(bed.throttle.shared(), []);
+    change(&mut bed, vec![own(1, Some(part))], vec![]);
+    assert_eq!(rates(&bed), (Some(3), Some(55)), "it begins anew");
 }

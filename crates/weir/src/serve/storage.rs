@@ -46,6 +46,7 @@ use crate::protocols::reply_gate::ReplyGate;
 use crate::protocols::smb::Smb;
 use crate::protocols::{referrals, resolve, tls};
 use crate::serve::announce::NewAggregate;
+use crate::shared_limits::SharedLimits;
 use crate::sign_in::accounts::{AccountCommands, Accounts};
 use crate::sign_in::ad::{self, Membership};
 use crate::sign_in::{domains, users};
@@ -447,9 +448,7 @@ impl Storage {
                 next: Scrubber::new(&engine, clock, metrics.scrubs()),
             },
         };
-        let identity = engine.aggregate().id().0;
-        let exporter = Exporter::new(&vfs, identity, places(args, transfers)?);
-        let directory = Follower::begin(&args.data, identity, Arc::clone(&vfs));
+        let (exporter, directory) = daemon_parts(args, &vfs, &engine, transfers, clock)?;
         let commands = commands(held, pair, Some(exporter), Some(kept(held, pair, asked)));
         let control = opened.control.replace(&args.data, commands)?;
         let gate = ReplyGate::new(Arc::clone(&engine), opened.lease);
@@ -662,6 +661,21 @@ fn places(args: &Serve, transfers: Option<SocketAddr>) -> Result<Places> {
             None => None,
         },
     })
+}
+
+/// Returns what the daemon of the node asks for, and what follows the daemon.
+fn daemon_parts(
+    args: &Serve,
+    vfs: &Arc<Vfs>,
+    engine: &Engine,
+    transfers: Option<SocketAddr>,
+    clock: &Arc<dyn Clock>,
+) -> Result<(Exporter, Follower)> {
+    let identity = engine.aggregate().id().0;
+    let limits = SharedLimits::new(vfs, Arc::clone(clock));
+    let exporter = Exporter::new(vfs, identity, places(args, transfers)?, Arc::clone(&limits));
+    let follower = Follower::begin(&args.data, identity, Arc::clone(vfs), limits);
+    Ok((exporter, follower))
 }
 
 /// Connects to the other servers of a cluster: for calls about their aggregates, and for messages
