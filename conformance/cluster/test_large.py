@@ -7,7 +7,7 @@ import threading
 import time
 
 from ceph import POOL, free_ports
-from cluster import POOLS, VOLUMES, OnlyNodes, OnNodes, pool_in
+from cluster import POOL_BODY, POOLS, VOLUMES, OnlyNodes, OnNodes, pool_in
 from libnfs import Client
 
 AGGREGATES = ("a", "b", "c")
@@ -103,6 +103,45 @@ class LargeVolume(OnNodes):
         samples, most, worst = limits.check()
         print(f"two constituents together had {together:.1%} of the limit, one alone {alone:.1%}; in {samples} samples at most {most:.1%} "
               f"was in force, and at most {worst / MIB:.1f} MiB more passed than the limit allows, of {limits.under_way / MIB:.1f} under way")
+
+    def test_volumes_of_a_pool_over_two_aggregates_share_its_throughput(self):
+        """A FLEX pool with 12 MiB/s in each of two aggregates, and a volume in each."""
+        node = self.cluster.nodes[0]
+        body = {**POOL_BODY, "serviceLevel": "FLEX", "capacityGib": "1536", "labels": {"weir-aggregate": "a", "weir-aggregates": "2"}}
+        self.done(node, "POST", POOLS, body, storagePoolId="wide")
+        self.addCleanup(lambda: self.done(node, "DELETE", f"{POOLS}/wide"))
+        pool = self.ok(node, "GET", f"{POOLS}/wide")
+        self.assertEqual((pool["capacityGib"], pool["totalThroughputMibps"], pool["labels"]), ("1536", "24", body["labels"]))
+        places = {}
+        for name in ("w1", "w2"):
+            new = {"storagePool": "wide", "capacityGib": "256", "shareName": name, "protocols": ["NFSV3"], "unixPermissions": "0777"}
+            self.done(node, "POST", VOLUMES, new, volumeId=name)
+            self.addCleanup(lambda name=name: self.done(node, "DELETE", f"{VOLUMES}/{name}", force="true"))
+            place = next(one for one in AGGREGATES if node.ask("GET", f"/aggregates/{one}/v1/{VOLUMES}/{name}")[0] == 200)
+            places[place] = name
+        self.assertEqual(len(places), 2, places)
+        status, answer = node.ask("DELETE", f"{POOLS}/wide")
+        self.assertEqual((status, answer["error"]["status"]), (400, "FAILED_PRECONDITION"))
+        listed = self.ok(node, "GET", POOLS)["storagePools"]
+        wide = [one for one in listed if one["name"].endswith("/wide")]
+        self.assertEqual([(one["volumeCount"], one["volumeCapacityGib"]) for one in wide], [(2, "512")])
+        status, answer = node.ask("PATCH", f"{POOLS}/wide", {"capacityGib": "1537"}, updateMask="capacityGib")
+        self.assertEqual(status, 400, answer)
+        limits = Limits(self, tuple(places), ("pool", "wide"), 24 * MIB)
+        for place, name in places.items():
+            self.client(place, volume=name).write("/file", bytes(MIB))
+            limits.load(place, name, "/file")
+        limits.watch()
+        first, second = places
+        self.until("both have an equal part", lambda: limits.stay({first: 0.5, second: 0.5}))
+        self.assertAlmostEqual(limits.measure(12), 1, delta=0.02)
+        limits.pause(second)
+        self.until("one has what the other does not need", lambda: limits.are({first: 0.95}))
+        self.assertGreater(limits.measure(10), 0.95)
+        limits.check()
+        # More for all.
+        self.done(node, "PATCH", f"{POOLS}/wide", {"capacityGib": "3072"}, updateMask="capacityGib")
+        self.until("the larger limit is in force", lambda: limits.in_force(first) > 45 * MIB)
 
     def files(self, aggregates):
         """A file in each of the aggregates."""

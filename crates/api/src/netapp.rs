@@ -9,9 +9,9 @@ use crate::schema::netapp as schema;
 use serde_json::{Value, json};
 use weir_control::{
     AccessType, BackupName, CONSTITUENT_LABEL, Constituent, ExportRule, Extra, KerberosRule,
-    KerberosRules, LocationName, NewPool, NewSnapshot, NewVolume, Pool, PoolChange, PooledSettings,
-    Presentation, Protocol, QosType, SecurityStyle, Share, SmbSetting, Snapshot, SnapshotChange,
-    SnapshotName, SquashMode, View, Volume, VolumeChange,
+    KerberosRules, Labels, LocationName, NewPool, NewSnapshot, NewVolume, Pool, PoolChange,
+    PooledSettings, Presentation, Protocol, QosType, SPAN_LABEL, SecurityStyle, Share, SmbSetting,
+    Snapshot, SnapshotChange, SnapshotName, Span, SquashMode, View, Volume, VolumeChange,
 };
 
 /// Bytes in a GiB.
@@ -131,11 +131,39 @@ pub fn pool(view: &View, p: &Pool) -> Object {
     .set("availableThroughputMibps", f.available_throughput_mibps)
     .set("totalIops", f.total_iops)
     .set("activeDirectory", directory(p))
-    .labels(&p.labels);
+    .labels(&labels_of(p));
     if p.custom_performance {
         m.set("customPerformanceEnabled", true);
     }
     m.done(&schema::STORAGE_POOL)
+}
+
+/// Returns the labels of a pool, with its place in one that spans aggregates.
+fn labels_of(p: &Pool) -> Labels {
+    let mut labels = p.labels.clone();
+    if let Some(span) = p.span {
+        labels.insert(SPAN_LABEL.to_owned(), span.to_string());
+    }
+    labels
+}
+
+/// Returns the place in a pool that spans aggregates that a node of the cluster gives to a new one.
+fn span_of(f: &Fields) -> ApiResult<Option<Span>> {
+    let label = f.get("labels").and_then(|labels| labels.get(SPAN_LABEL));
+    let Some(label) = label else {
+        return Ok(None);
+    };
+    let span = label.as_str().and_then(Span::parse);
+    let wrong = || format!("Invalid label '{SPAN_LABEL}': nodes of a cluster set it");
+    Ok(Some(
+        span.ok_or_else(|| ApiError::field("labels", wrong()))?,
+    ))
+}
+
+/// Returns labels without the place in a pool that spans aggregates.
+fn own_labels(mut labels: Labels) -> Labels {
+    labels.remove(SPAN_LABEL);
+    labels
 }
 
 /// Returns the full name of a pool's Active Directory.
@@ -156,6 +184,7 @@ fn directory_id(place: &LocationName, sent: &str) -> ApiResult<String> {
 pub fn new_pool(place: &LocationName, body: Object) -> ApiResult<NewPool> {
     let mut f = Fields::new(body);
     check_pool(&f)?;
+    let span = span_of(&f)?;
     let directory = f.text("activeDirectory").value();
     let directory = directory.filter(|sent| !sent.is_empty());
     Ok(NewPool {
@@ -168,8 +197,9 @@ pub fn new_pool(place: &LocationName, body: Object) -> ApiResult<NewPool> {
         active_directory: directory
             .map(|sent| directory_id(place, &sent))
             .transpose()?,
+        span,
         description: f.text("description").value().unwrap_or_default(),
-        labels: f.labels()?.value().unwrap_or_default(),
+        labels: own_labels(f.labels()?.value().unwrap_or_default()),
         extra: f.rest(),
     })
 }
@@ -201,7 +231,7 @@ pub fn pool_change(
         service_level: f.text("serviceLevel").kept("serviceLevel")?,
         active_directory: directory,
         description: f.text("description").or_default(),
-        labels: f.labels()?.or_default(),
+        labels: f.labels()?.or_default().map(own_labels),
         extra: f.rest(),
     })
 }

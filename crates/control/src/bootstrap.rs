@@ -27,6 +27,7 @@ pub(crate) fn pool(name: Name, id: u64, capacity_gib: u64, now: Stamp) -> Pool {
         total_throughput_mibps: None,
         total_iops: None,
         active_directory: None,
+        span: None,
         description: "made by the first start: the whole device, without limits".to_owned(),
         labels: Default::default(),
         extra: Default::default(),

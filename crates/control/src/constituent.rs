@@ -76,9 +76,75 @@ impl TryFrom<String> for Constituent {
     }
 }
 
+/// Label of a creation by which a node of the cluster says that the pool spans aggregates. A reply
+/// has it as well.
+pub const SPAN_LABEL: &str = "weir-span";
+
+/// The place of a pool among pools of the same name in other aggregates, which have one throughput
+/// together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Span {
+    /// Identity of the whole.
+    pub id: u64,
+    /// Number of the part.
+    pub number: u8,
+    /// Number of parts.
+    pub parts: u8,
+}
+
+impl Span {
+    /// Reads a place as it was written.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Span> {
+        let mut words = text.split('-');
+        let mut word = || words.next();
+        let span = Span {
+            id: u64::from_be_bytes(hex::decode(word()?)?),
+            number: word()?.parse().ok()?,
+            parts: word()?.parse().ok()?,
+        };
+        let possible = span.parts <= MEMBERS_MAX && span.number < span.parts;
+        (possible && word().is_none()).then_some(span)
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = hex::encode(&self.id.to_be_bytes());
+        write!(f, "{id}-{}-{}", self.number, self.parts)
+    }
+}
+
+impl From<Span> for String {
+    fn from(span: Span) -> String {
+        span.to_string()
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Span, &'static str> {
+        Span::parse(&text).ok_or("no place in a pool that spans aggregates")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_span_is_a_label() {
+        let span = Span {
+            id: 7,
+            number: 1,
+            parts: 3,
+        };
+        assert_eq!(Span::parse(&span.to_string()), Some(span));
+        assert_eq!(Span::parse("0000000000000007-3-3"), None);
+        assert_eq!(Span::parse("7-1-3"), None);
+    }
 
     #[test]
     fn a_place_has_one_form_that_a_label_can_have() {

@@ -47,7 +47,7 @@ pub use catalog::{
     AccountKey, AuditEntry, Catalog, CatalogError, CatalogVersion, Inspection, TokenHash,
     TokenRecord, back_up, check_secret, file_of, inspect, migrate, new_secret, probe, version,
 };
-pub use constituent::{CONSTITUENT_LABEL, Constituent};
+pub use constituent::{CONSTITUENT_LABEL, Constituent, SPAN_LABEL, Span};
 pub use control::{Control, NotCarriedOut, Options};
 pub use figures::PoolUse;
 pub use job::{Job, ReplicationVerb, RowVerb};

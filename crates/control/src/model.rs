@@ -6,7 +6,7 @@
 //! [`crate::View`].
 
 use crate::assigned::PolicyAssignment;
-use crate::constituent::Constituent;
+use crate::constituent::{Constituent, Span};
 use crate::job::Job;
 use crate::name::{
     BackupName, Collection, Name, QuotaRuleName, SnapshotName, Surface, Target, VolumeName,
@@ -224,6 +224,9 @@ pub struct Pool {
     /// Bare id of the Active Directory of its SMB volumes, in the same place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_directory: Option<Arc<str>>,
+    /// Its place among pools of the same name in other aggregates, if it is a part of one pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub span: Option<Span>,
     /// Free text of up to 2,048 bytes.
     pub description: String,
     /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.

@@ -4,6 +4,7 @@
 //! the others.
 
 use crate::assigned::Assign;
+use crate::constituent::Span;
 use crate::model::{
     BackupConfig, ExportRule, Extra, Labels, Performance, Period, Presentation, Protocol, QosType,
     Role, Share, SmbSetting,
@@ -31,6 +32,8 @@ pub struct NewPool {
     pub total_iops: Option<u64>,
     /// Bare id of the Active Directory of its SMB volumes, in the same place.
     pub active_directory: Option<String>,
+    /// Its place among pools of the same name in other aggregates.
+    pub span: Option<Span>,
     /// Free text of up to 2,048 bytes.
     pub description: String,
     /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.

@@ -34,7 +34,15 @@ impl Fleet {
                 None
             }
         };
-        let at = self.site(&creation.site, passed).await?;
+        let mut at = self.site(&creation.site, passed).await?;
+        if let Some((body, spans)) = &creation.spanning {
+            return self
+                .create_spanning(&at, creation, (body, spans), passed)
+                .await;
+        }
+        if let Site::With("storagePool", pool) = &creation.site {
+            at = self.part_for(at, pool, creation, passed).await?;
+        }
         match self.find(name, passed).await? {
             Some(other) if other != at => return Err(exists(name)),
             _ => {}
@@ -92,7 +100,10 @@ impl Fleet {
     }
 
     /// Returns the space of the aggregates that answer.
-    async fn rooms(&self, passed: &ForwardedRequest<'_>) -> ApiResult<Vec<AggregateSpace>> {
+    pub(super) async fn rooms(
+        &self,
+        passed: &ForwardedRequest<'_>,
+    ) -> ApiResult<Vec<AggregateSpace>> {
         let question = passed.question("/v1/server");
         let all = self.members.aggregates();
         let asked = all.into_iter().map(|aggregate| {
@@ -138,7 +149,7 @@ fn room(aggregate: String, body: &[u8]) -> Option<AggregateSpace> {
 }
 
 /// Creates the error of a name that another aggregate has.
-fn exists(name: &str) -> Box<ApiError> {
+pub(super) fn exists(name: &str) -> Box<ApiError> {
     let mut e = ApiError::new(
         Status::AlreadyExists,
         "NAME_TAKEN",
@@ -158,7 +169,7 @@ fn under_way(name: &str) -> Box<ApiError> {
 }
 
 /// Creates the error of a resource for which no aggregate can be chosen.
-fn not_placed(why: &str) -> Box<ApiError> {
+pub(super) fn not_placed(why: &str) -> Box<ApiError> {
     ApiError::new(
         Status::Unavailable,
         "NOT_PLACED",

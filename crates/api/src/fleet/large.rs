@@ -4,6 +4,7 @@
 //! storage pool of the same service level with room for its part. Reads put the constituents
 //! together, and changes go to all of them.
 
+use super::parts::{divide_volume, divided, is_part, merged, seen, text, whole};
 use super::plan::{Creation, Site};
 use super::send::ForwardedRequest;
 use super::{Fleet, FleetRequest, WAIT_STEP, ok};
@@ -28,7 +29,7 @@ struct Part {
     pool: String,
 }
 
-/// Request about an existing volume that concerns all of its constituents.
+/// Request about an existing volume or pool that concerns all of its parts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum OfAll {
     Get,
@@ -40,29 +41,12 @@ impl OfAll {
     /// Returns the request, if it is of this kind.
     pub(super) fn from_match(matched: &RouteMatch) -> Option<OfAll> {
         match matched.route.action {
-            Action::Get(Kind::Volume) => Some(OfAll::Get),
-            Action::Update(Kind::Volume) => Some(OfAll::Update),
-            Action::Delete(Kind::Volume) => Some(OfAll::Delete),
+            Action::Get(Kind::Volume | Kind::Pool) => Some(OfAll::Get),
+            Action::Update(Kind::Volume | Kind::Pool) => Some(OfAll::Update),
+            Action::Delete(Kind::Volume | Kind::Pool) => Some(OfAll::Delete),
             _ => None,
         }
     }
-}
-
-fn text<'a>(of: &'a Value, field: &str) -> &'a str {
-    of.get(field).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// Returns a whole number, which the wire has as a text or as a number.
-fn whole(of: &Value, field: &str) -> u64 {
-    let value = of.get(field);
-    let parsed = || value?.as_str()?.parse().ok();
-    value.and_then(Value::as_u64).or_else(parsed).unwrap_or(0)
-}
-
-/// Returns true if a volume is a constituent of a large volume.
-pub(super) fn is_part(volume: &Value) -> bool {
-    let config = volume.get("largeCapacityConfig");
-    config.is_some_and(|config| whole(config, "constituentCount") > 1)
 }
 
 impl Fleet {
@@ -80,24 +64,37 @@ impl Fleet {
             return Ok(None);
         }
         let (large, secret) = (SystemRng.next_u64(), random_secret());
-        let bodies: Vec<Bytes> = (0..parts.len())
-            .filter_map(|number| body_of(body, &parts, number, (large, secret)))
-            .collect();
+        // The constituent with the root is the first.
+        let bodies = (0..parts.len()).filter_map(|number| {
+            let body = body_of(body, &parts, number, (large, secret))?;
+            Some((parts.get(number)?.aggregate.clone(), body))
+        });
+        self.create_parts(creation, bodies.collect(), passed).await
+    }
+
+    /// Creates the parts of a resource in their aggregates, the first one last, so that its
+    /// operation ends with all of them. If one is refused, deletes the others.
+    pub(super) async fn create_parts(
+        &self,
+        creation: &Creation,
+        parts: Vec<(String, Bytes)>,
+        passed: &ForwardedRequest<'_>,
+    ) -> ApiResult<Option<Response>> {
+        let first = parts.first().map(|(aggregate, _)| aggregate.clone());
         let mut made: Vec<String> = Vec::new();
-        // The constituent with the root is the last, so that its operation ends with all of them.
-        for (part, body) in parts.iter().zip(bodies).rev() {
+        for (aggregate, body) in parts.into_iter().rev() {
             let request = ForwardedRequest {
                 body,
                 ..passed.clone()
             };
-            let sent = self.send(&part.aggregate, &request).await;
+            let sent = self.send(&aggregate, &request).await;
             let outcome = match sent {
-                Ok(reply) if reply.status().is_success() && part.aggregate == first => {
+                Ok(reply) if reply.status().is_success() && Some(&aggregate) == first.as_ref() => {
                     return Ok(Some(reply));
                 }
                 Ok(reply) if reply.status().is_success() => {
-                    made.push(part.aggregate.clone());
-                    self.completed(&part.aggregate, reply, passed).await
+                    made.push(aggregate.clone());
+                    self.completed(&aggregate, reply, passed).await
                 }
                 other => other.map(Some),
             };
@@ -136,6 +133,8 @@ impl Fleet {
         };
         let mut good = replies.good.iter().flat_map(|(_, reply)| pools(reply));
         let own = good.find(|pool| text(pool, "name") == named);
+        // One pool that spans aggregates has all constituents.
+        let spans = own.as_ref().is_some_and(is_part);
         let level = own.map(|own| text(&own, "serviceLevel").to_owned());
         let level = level.ok_or_else(|| ApiError::not_found(named))?;
         let wanted = body.get("largeCapacityConfig");
@@ -152,7 +151,7 @@ impl Fleet {
             };
             let pools = pools(reply).into_iter();
             let mut pools = pools.filter(|pool| text(pool, "serviceLevel") == level);
-            let best = match aggregate == first {
+            let best = match spans || aggregate == first {
                 true => pools.find(|pool| text(pool, "name") == named),
                 false => pools.max_by_key(room),
             };
@@ -202,9 +201,13 @@ impl Fleet {
         Ok(operation.get("error").is_some().then(|| ok(&operation)))
     }
 
-    /// Deletes the constituents that were made of a large volume that cannot be made whole.
+    /// Deletes the parts that were made of a resource that cannot be made whole.
     async fn undo(&self, name: &str, made: &[String], passed: &ForwardedRequest<'_>) {
-        let target = format!("/v1/{name}?force=true");
+        let force = match name.contains("/volumes/") {
+            true => "?force=true",
+            false => "",
+        };
+        let target = format!("/v1/{name}{force}");
         for aggregate in made {
             let request = ForwardedRequest {
                 method: Method::DELETE,
@@ -221,7 +224,7 @@ impl Fleet {
         }
     }
 
-    /// Passes a request about a volume on: of a large one to all aggregates that have a part.
+    /// Passes a request about a volume or a pool on: to all aggregates that have a part of it.
     pub(super) async fn to_volume(
         &self,
         what: OfAll,
@@ -249,8 +252,12 @@ impl Fleet {
         }
         let question = format!("/v1/{name}");
         let replies = self.ask_all(&passed.question(&question)).await;
-        let parts = replies.good.iter().filter(|(_, volume)| is_part(volume));
-        let parts: Vec<&String> = parts.map(|(aggregate, _)| aggregate).collect();
+        let mut parts: Vec<&(String, Value)> = { replies.good.iter() }
+            .filter(|(_, resource)| is_part(resource))
+            .collect();
+        // A pool with volumes refuses to be deleted, and the others stay then.
+        parts.sort_by_key(|(_, resource)| whole(resource, "volumeCount") == 0);
+        let parts: Vec<&String> = parts.iter().map(|(aggregate, _)| aggregate).collect();
         if parts.is_empty() {
             return self.to_owner(name, &passed).await;
         }
@@ -260,7 +267,7 @@ impl Fleet {
         }
         let request = match what {
             OfAll::Update => ForwardedRequest {
-                body: divided(&asked.body, parts.len(), query),
+                body: divided(&asked.body, parts.len(), query, name)?,
                 ..passed.clone()
             },
             _ => passed.clone(),
@@ -284,7 +291,7 @@ impl Fleet {
     ) -> ApiResult<Response> {
         let replies = self.ask_all(&passed.question(target)).await;
         let volumes = replies.good.into_iter().map(|(_, volume)| volume);
-        let mut merged = merged(volumes.collect());
+        let mut merged = seen(merged(volumes.collect()));
         match (merged.pop(), replies.why) {
             (Some(volume), _) => Ok(ok(&volume)),
             (None, Some(e)) => Err(e),
@@ -336,7 +343,7 @@ fn body_of(
         members: u8::try_from(parts.len()).ok()?,
     };
     let mut body = body.clone();
-    divide(&mut body, parts.len() as u64);
+    divide_volume(&mut body, parts.len() as u64);
     body.insert("storagePool".to_owned(), json!(parts.get(number)?.pool));
     let labels = body.entry("labels").or_insert_with(|| json!({}));
     let label = json!(constituent.to_string());
@@ -344,84 +351,6 @@ fn body_of(
         .as_object_mut()?
         .insert(CONSTITUENT_LABEL.to_owned(), label);
     Some(Bytes::from(Value::Object(body).to_string()))
-}
-
-/// Divides what a large volume has as a whole among its constituents.
-fn divide(body: &mut Object, parts: u64) {
-    let capacity = body
-        .get("capacityGib")
-        .map(|_| whole(&Value::Object(body.clone()), "capacityGib"));
-    if let Some(capacity) = capacity {
-        body.insert("capacityGib".to_owned(), json!(capacity.div_ceil(parts)));
-    }
-    let throughput = body.get("throughputMibps").and_then(Value::as_f64);
-    if let Some(throughput) = throughput {
-        body.insert(
-            "throughputMibps".to_owned(),
-            json!(throughput / parts as f64),
-        );
-    }
-}
-
-/// Returns the body of a change of a large volume for each of its constituents.
-fn divided(body: &Bytes, parts: usize, query: &Query) -> Bytes {
-    let changed: Option<Object> = serde_json::from_slice(body).ok();
-    let Some(mut changed) = changed.filter(|_| query.get("updateMask").is_some()) else {
-        return body.clone();
-    };
-    for (other, name) in [
-        ("capacity_gib", "capacityGib"),
-        ("throughput_mibps", "throughputMibps"),
-    ] {
-        if let Some(value) = changed.remove(other) {
-            changed.insert(name.to_owned(), value);
-        }
-    }
-    divide(&mut changed, parts as u64);
-    Bytes::from(Value::Object(changed).to_string())
-}
-
-/// Puts the constituents of large volumes together in a list of volumes.
-pub(super) fn merged(volumes: Vec<Value>) -> Vec<Value> {
-    let mut out: Vec<Value> = Vec::with_capacity(volumes.len());
-    for volume in volumes {
-        let same = |other: &&mut Value| text(other, "name") == text(&volume, "name");
-        match out.iter_mut().find(same).filter(|other| is_part(other)) {
-            Some(other) => add(other, &volume),
-            None => out.push(volume),
-        }
-    }
-    out
-}
-
-/// Adds a constituent to a large volume.
-fn add(sum: &mut Value, part: &Value) {
-    for field in ["capacityGib", "usedGib"] {
-        if sum.get(field).is_some() || part.get(field).is_some() {
-            let both = whole(sum, field).saturating_add(whole(part, field));
-            sum[field] = json!(both.to_string());
-        }
-    }
-    let throughput = |of: &Value| of.get("throughputMibps").and_then(Value::as_f64);
-    if let (Some(a), Some(b)) = (throughput(sum), throughput(part)) {
-        sum["throughputMibps"] = json!(a + b);
-    }
-    if text(sum, "state") == "READY" && text(part, "state") != "READY" {
-        for field in ["state", "stateDetails"] {
-            sum[field] = part.get(field).cloned().unwrap_or_default();
-        }
-    }
-    let more = part.get("mountOptions").and_then(Value::as_array).cloned();
-    if let (Some(all), Some(more)) = (
-        sum.get_mut("mountOptions").and_then(Value::as_array_mut),
-        more,
-    ) {
-        for one in more {
-            if !all.contains(&one) {
-                all.push(one);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! none that would come before the last of them.
 
 use super::send::ForwardedRequest;
-use super::{Fleet, FleetRequest, large, ok};
+use super::{Fleet, FleetRequest, ok, parts};
 use crate::app;
 use crate::error::{ApiError, ApiResult};
 use crate::live;
@@ -115,7 +115,7 @@ impl Fleet {
             }
         }
         let items = match collection {
-            "volumes" => large::merged(items),
+            "volumes" | "storagePools" => parts::seen(parts::merged(items)),
             _ => items,
         };
         let (items, next) = list.merged(items, more);

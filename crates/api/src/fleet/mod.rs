@@ -18,8 +18,10 @@ mod large;
 mod merge;
 mod ontap;
 mod owners;
+mod parts;
 mod plan;
 mod send;
+mod spanning;
 mod tokens;
 
 use crate::app::{self, BothApis};

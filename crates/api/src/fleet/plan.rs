@@ -12,6 +12,9 @@ use serde_json::Value;
 /// Label of a new resource that names its aggregate.
 pub(super) const LABEL: &str = "weir-aggregate";
 
+/// Label of a new storage pool that says over how many aggregates it goes.
+pub(super) const SPANS: &str = "weir-aggregates";
+
 /// Aggregates that a request is about.
 pub(super) enum Plan {
     /// All: one list of messages, by the name of its collection.
@@ -43,6 +46,10 @@ pub(super) struct Creation {
     pub site: Site,
     /// Normal form of the body, if it asks for a large volume.
     pub large: Option<Object>,
+    /// Normal form of the body and the number of aggregates, if it asks for a pool that spans them.
+    pub spanning: Option<(Object, String)>,
+    /// The volume of the snapshot that a new volume begins as.
+    pub source: Option<String>,
 }
 
 /// Place of a new resource.
@@ -142,11 +149,24 @@ fn creation(kind: Kind, parts: &[String], query: &Query, body: &[u8]) -> ApiResu
         _ => Site::ToBeNamed,
     };
     let large = kind == Kind::Volume && body.get("largeCapacity") == Some(&Value::Bool(true));
+    let spans = body.get("labels").and_then(|labels| labels.get(SPANS));
+    let spans = spans.and_then(Value::as_str).map(str::to_owned);
     Ok(Creation {
         name: full_name(parts, collection, id),
         site,
+        source: source_volume(&body),
+        spanning: spans
+            .filter(|_| kind == Kind::Pool)
+            .map(|spans| (body.clone(), spans)),
         large: large.then_some(body),
     })
+}
+
+/// Returns the volume of the snapshot that a new volume begins as.
+fn source_volume(body: &Object) -> Option<String> {
+    let snapshot = body.get("restoreParameters")?.get("sourceSnapshot")?;
+    let (volume, _) = snapshot.as_str()?.split_once("/snapshots/")?;
+    Some(volume.to_owned())
 }
 
 /// Returns the aggregate that a new resource is to be in, as its label says.

@@ -35,7 +35,11 @@ pub fn pool(levels: &Levels, pool: &Pool) -> PoolPlan {
         source: level
             .map_or_else(String::new, |level| pool_source(level, pool))
             .into(),
-        shared: None,
+        shared: pool.span.map(|span| SharedPart {
+            limit: span.id,
+            part: span.number,
+            parts: span.parts,
+        }),
     }
 }
 

@@ -41,6 +41,7 @@ pub fn create(
         total_throughput_mibps: new.total_throughput_mibps,
         total_iops: new.total_iops,
         active_directory: new.active_directory.as_deref().map(Arc::from),
+        span: new.span,
         description: new.description.clone(),
         labels: new.labels.clone(),
         extra: new.extra.clone(),

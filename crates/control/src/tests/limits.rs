@@ -31,6 +31,7 @@ fn a_pool(level: &str, gib: u64, qos_type: QosType) -> Pool {
         total_throughput_mibps: None,
         total_iops: None,
         active_directory: None,
+        span: None,
         description: String::new(),
         labels: Default::default(),
         extra: Default::default(),

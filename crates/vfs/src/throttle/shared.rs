@@ -21,7 +21,8 @@ pub struct SharedStatus {
     pub bytes: u64,
     /// True if requests waited for the share within the last second.
     pub waits: bool,
-    /// Number of clients whose requests wait now.
+    /// Weight of what waits now: the number of a volume's clients, or the sum of the weights of a
+    /// pool's volumes.
     pub waiting: u32,
 }
 
@@ -106,6 +107,15 @@ impl Provisioned {
         volumes.filter_map(|plan| {
             let (part, provisioned) = part_of(&plan.limits, plan.shared)?;
             Some((part, provisioned, plan.volume))
+        })
+    }
+
+    /// Returns the pools with a part in a limit: part, bytes a second of an equal part, id.
+    pub(super) fn pools(&self) -> impl Iterator<Item = (SharedPart, u64, u64)> {
+        let pools = self.pools.values();
+        pools.filter_map(|plan| {
+            let (part, provisioned) = part_of(&plan.limits, plan.shared)?;
+            Some((part, provisioned, plan.id))
         })
     }
 

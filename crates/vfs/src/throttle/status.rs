@@ -6,7 +6,7 @@ use super::entry::{Entry, Pool};
 use super::shared::SharedStatus;
 use std::sync::Arc;
 use weir_base::VolumeId;
-use weir_qos::{Limit, LimitDelays, Limits, Nanos, Usage};
+use weir_qos::{Limit, LimitDelays, Limits, Nanos, SharedPart, Usage};
 
 /// Maximum time since a limit held requests back for which it is said to bind: a second, in
 /// nanoseconds.
@@ -170,8 +170,35 @@ impl Throttle {
                 })
             })
             .collect();
+        all.extend(provisioned.pools().filter_map(|of| self.shared_pool(of)));
         all.sort_unstable_by_key(|one| one.part.limit);
         all
+    }
+
+    /// Returns the state of a pool with a part in a limit.
+    fn shared_pool(&self, (part, provisioned, id): (SharedPart, u64, u64)) -> Option<SharedStatus> {
+        let table = self.table.load();
+        let pool = table.pools.get(id)?;
+        let now = self.current_time();
+        let mut state = pool.domain.lock();
+        state.count_leases(now);
+        let root = state.shaper.root();
+        let binding = state.shaper.bound(root, now);
+        let binding = binding.and_then(|bound| binding_of(bound, now));
+        let shaper = &state.shaper;
+        let volumes = state.volumes.iter().flatten().filter(|volume| {
+            let usage = shaper.usage(volume.node);
+            usage.is_some_and(|usage| usage.waiting() > 0)
+        });
+        let weights = volumes.filter_map(|volume| Some(shaper.limits(volume.node)?.weight));
+        Some(SharedStatus {
+            part,
+            provisioned,
+            bytes: shaper.usage(root)?.bytes.iter().sum(),
+            waits: binding.is_some_and(|b| b.level == Level::Pool && is_of_share(b)),
+            // Saturates: a weight.
+            waiting: weights.fold(0, u32::saturating_add),
+        })
     }
 
     /// Returns the name of a volume, and the id of its pool; `None` if the plan does not name it.
@@ -205,7 +232,7 @@ impl Throttle {
             .map(|volume| volume.node);
         let usage = node.and_then(|node| state.shaper.usage(node));
         let bound = node.and_then(|node| state.shaper.bound(node, now).copied());
-        let binding = bound.as_ref().and_then(|bound| binding(bound, now));
+        let binding = bound.as_ref().and_then(|bound| binding_of(bound, now));
         let clients = match with_clients {
             true => state.clients(entry.slot),
             false => Vec::new(),
@@ -235,7 +262,7 @@ fn is_of_share(binding: Binding) -> bool {
 }
 
 /// Returns the limit that held something back last, within the last second.
-fn binding(bound: &LimitDelays, now: Nanos) -> Option<Binding> {
+fn binding_of(bound: &LimitDelays, now: Nanos) -> Option<Binding> {
     let (level, limit) = bound.latest(now, OF_LATE)?;
     let level = *Level::ALL.get(level)?;
     Some(Binding { level, limit })
