@@ -63,34 +63,101 @@ class Google(Case):
         self.assertEqual(self.ok("GET", f"{PARENT}/storagePools/tfshared")["totalThroughputMibps"], "256")
         self.terraform.destroy()
 
-    def test_backup_policy(self):
-        """A policy of backups, its vault, and a volume with both."""
+    def backed_up(self):
+        """A server with a bucket, and Terraform for it."""
         bucket = tempfile.mkdtemp(prefix="weir-bucket-")
         self.addCleanup(shutil.rmtree, bucket, ignore_errors=True)
         server = Server("--backup-bucket", bucket)
         self.addCleanup(server.close)
-        terraform = Terraform(self, "hashicorp/google", {
-            "project": "p1", "region": "us-central1", "access_token": "any-text-at-all",
-            "user_project_override": False, "netapp_custom_endpoint": server.url + "/v1/"})
+        return server, Terraform(self, "hashicorp/google", {
+            "project": "p1", "region": "us-central1", "access_token": "any-text-at-all", "user_project_override": False,
+            "netapp_custom_endpoint": server.url + "/v1/", "filestore_custom_endpoint": server.url + "/v1/"})
+
+    def test_backups(self):
+        """A vault, a policy of backups, a volume with both, a backup of it, and a volume out of the backup."""
+        server, terraform = self.backed_up()
         pool = {**PLACE, "name": "tfpool", "service_level": "PREMIUM", "capacity_gib": "2048", "network": NETWORK}
         policy = {**PLACE, "name": "tfpolicy", "daily_backup_limit": 2, "weekly_backup_limit": 1,
                   "monthly_backup_limit": 1, "enabled": True, "description": "first"}
-        volume = {**PLACE, "name": "tfbacked", "capacity_gib": "100", "share_name": "tfbacked", "protocols": ["NFSV3"],
-                  "storage_pool": "${google_netapp_storage_pool.pool.name}", "deletion_policy": "FORCE",
+        vault = {**PLACE, "name": "tfvault", "description": "off site"}
+        plain = {**PLACE, "capacity_gib": "100", "protocols": ["NFSV3"], "deletion_policy": "FORCE",
+                 "storage_pool": "${google_netapp_storage_pool.pool.name}"}
+        volume = {**plain, "name": "tfbacked", "share_name": "tfbacked",
                   "backup_config": {"backup_policies": ["${google_netapp_backup_policy.policy.id}"],
                                     "backup_vault": "${google_netapp_backup_vault.vault.id}",
                                     "scheduled_backup_enabled": True}}
+        snapshot = {**PLACE, "name": "tfsnapshot", "volume_name": "${google_netapp_volume.volume.name}"}
+        backup = {**PLACE, "name": "tfbackup", "vault_name": "${google_netapp_backup_vault.vault.name}",
+                  "source_volume": "${google_netapp_volume.volume.id}", "description": "first"}
+        older = {**backup, "name": "tfolder", "source_snapshot": "${google_netapp_volume_snapshot.snapshot.id}"}
+        restored = {**plain, "name": "tfrestored", "share_name": "tfrestored",
+                    "restore_parameters": {"source_backup": "${google_netapp_backup.backup.id}"}}
         resources = {"google_netapp_storage_pool": {"pool": pool}, "google_netapp_backup_policy": {"policy": policy},
-                     "google_netapp_backup_vault": {"vault": {**PLACE, "name": "tfvault", "description": "off site"}},
-                     "google_netapp_volume": {"volume": volume}}
+                     "google_netapp_backup_vault": {"vault": vault},
+                     "google_netapp_volume": {"volume": volume, "restored": restored},
+                     "google_netapp_volume_snapshot": {"snapshot": snapshot},
+                     "google_netapp_backup": {"backup": backup, "older": older}}
         terraform.apply(resources)
         policy.update(daily_backup_limit=4, description="second", labels={"team": "storage"})
+        vault.update(description="far off site", labels={"team": "storage"})
+        backup.update(description="second", labels={"team": "storage"})
         volume["backup_config"]["scheduled_backup_enabled"] = False
         terraform.apply(resources)
         changed = server.ask("GET", f"{PARENT}/backupPolicies/tfpolicy")[1]
         self.assertEqual((changed["dailyBackupLimit"], changed["assignedVolumeCount"]), (4, 1))
+        changed = server.ask("GET", f"{PARENT}/backupVaults/tfvault/backups/tfbackup")[1]
+        self.assertEqual((changed["state"], changed["description"]), ("READY", "second"))
         terraform.destroy()
-        self.assertEqual(server.ask("GET", f"{PARENT}/backupPolicies")[1], {})
+        for collection in ("backupPolicies", "backupVaults", "volumes", "storagePools"):
+            self.assertEqual(server.ask("GET", f"{PARENT}/{collection}")[1], {}, collection)
+
+    def test_filestore_backups(self):
+        """A backup of an instance, and an instance out of it. Instances are in zones, backups in regions."""
+        server, terraform = self.backed_up()
+        share = {"capacity_gb": 1024, "name": "share1"}
+        instance = {"name": "tfsource", "location": "us-central1-b", "project": "p1", "tier": "BASIC_HDD",
+                    "file_shares": share, "networks": {"network": "default", "modes": ["MODE_IPV4"]}}
+        backup = {"name": "tfbackup", "location": "us-central1", "project": "p1", "source_file_share": "share1",
+                  "source_instance": "${google_filestore_instance.instance.id}", "description": "first"}
+        restored = {**instance, "name": "tfrestored",
+                    "file_shares": {**share, "name": "share2", "source_backup": "${google_filestore_backup.backup.id}"}}
+        resources = {"google_filestore_instance": {"instance": instance, "restored": restored},
+                     "google_filestore_backup": {"backup": backup}}
+        terraform.apply(resources)
+        backup.update(description="second", labels={"team": "storage"})
+        terraform.apply(resources)
+        changed = server.ask("GET", f"{PARENT}/backups/tfbackup")[1]
+        self.assertEqual((changed["state"], changed["description"]), ("READY", "second"))
+        terraform.destroy()
+        self.assertEqual(server.ask("GET", f"{PARENT}/backups")[1], {})
+
+    def test_quota_rules(self):
+        pool = {**PLACE, "name": "tfpool", "service_level": "PREMIUM", "capacity_gib": "2048", "network": NETWORK}
+        volume = {**PLACE, "name": "tfquotas", "capacity_gib": "100", "share_name": "tfquotas", "protocols": ["NFSV3"],
+                  "storage_pool": "${google_netapp_storage_pool.pool.name}", "deletion_policy": "FORCE"}
+        rule = {**PLACE, "volume_name": "${google_netapp_volume.volume.name}", "description": "first"}
+        user = {**rule, "name": "tfuser", "type": "INDIVIDUAL_USER_QUOTA", "target": "1001", "disk_limit_mib": 100}
+        groups = {**rule, "name": "tfgroups", "type": "DEFAULT_GROUP_QUOTA", "disk_limit_mib": 500}
+        resources = {"google_netapp_storage_pool": {"pool": pool}, "google_netapp_volume": {"volume": volume},
+                     "google_netapp_volume_quota_rule": {"user": user, "groups": groups}}
+        self.terraform.apply(resources)
+        user.update(disk_limit_mib=200, description="second", labels={"team": "storage"})
+        self.terraform.apply(resources)
+        changed = self.ok("GET", f"{PARENT}/volumes/tfquotas/quotaRules/tfuser")
+        self.assertEqual((changed["diskLimitMib"], changed["description"]), (200, "second"))
+        self.terraform.destroy()
+        self.assertEqual(self.ok("GET", f"{PARENT}/volumes").get("volumes", []), [])
+
+    def test_what_is_not_offered_is_refused_by_name(self):
+        """With what to do instead."""
+        key = {**PLACE, "name": "tfkey", "crypto_key_name": "projects/p1/locations/us/keyRings/r/cryptoKeys/k"}
+        group = {**PLACE, "name": "tfgroup", "type": "ISCSI_INITIATOR", "os_type": "LINUX", "hosts": ["iqn.1993-08.org.debian:01:a"]}
+        for kind, resource, instead in (
+                ("google_netapp_kmsconfig", key, "Encrypt the disk below the data folder (LUKS)"),
+                ("google_netapp_host_group", group, "Name the clients in the volume's export policy")):
+            self.terraform.configure({kind: {"one": resource}})
+            said = self.terraform.run("apply", "-auto-approve", "-input=false", expect=1)
+            self.assertIn(instead, " ".join(said.replace("│", " ").split()), kind)
 
     def test_replication(self):
         pool = {**PLACE, "service_level": "PREMIUM", "capacity_gib": "2048", "network": NETWORK}
