@@ -43,7 +43,7 @@ NOT_RUN = {
     ("docs/start/getting-started.md", "sudo mount -t nfs -o vers=4.2 127.0.0.1:/vol1 /mnt"): "needs a kernel with NFS",
     ("docs/reference/api.md", 'provider "google" {'): TERRAFORM,
     ("docs/start/trident.md", "apiVersion: trident.netapp.io/v1"): TRIDENT,
-    ("docs/reference/ontap.md", "Pollers:"): "Harvest's configuration; conformance/ontap/test_harvest.py sends its poller's requests",
+    ("docs/start/harvest.md", "Pollers:"): "Harvest's configuration; conformance/ontap/test_harvest.py sends its poller's requests",
     ("docs/start/google-libraries.md",
      "weir tokens create app --role editor --service-account app.json --server https://storage.example.com:8049"):
         "needs TLS and an administrator's token; conformance/api/test_service_accounts.py runs it and its programs",
