@@ -176,7 +176,6 @@ pub struct Load<'a> {
     /// By file; empty if writes are stable.
     written: Vec<FileWrites>,
     commits: VecDeque<u32>,
-    verifier: Option<[u8; 8]>,
     slots: Vec<SlotState>,
     /// Numbers of the files that the blend made and has not removed.
     made: VecDeque<u64>,
@@ -185,6 +184,8 @@ pub struct Load<'a> {
 /// Writes of a connection to one file.
 #[derive(Debug, Clone, Copy, Default)]
 struct FileWrites {
+    /// The write verifier of the last reply: each server of a large volume has its own.
+    verifier: Option<[u8; 8]>,
     /// WRITEs without a reply yet.
     flying: u32,
     /// Bytes acknowledged since the last COMMIT was sent.
@@ -202,6 +203,8 @@ struct SlotState {
     counted: u32,
     sent: u32,
     new_file: Option<Handle>,
+    /// The write verifier of the WRITE to it.
+    verifier: Option<[u8; 8]>,
     /// The number that the load gave it.
     new_number: u64,
     list: (u64, [u8; 8]),
@@ -244,13 +247,12 @@ impl<'a> Load<'a> {
             index,
             position: (index % set.file_count, start),
             versions: 0,
-            // Stable writes need no COMMIT, and sets may have very many files.
+            // Stable writes need no COMMIT and survive a restart; sets may have very many files.
             written: match args.stability {
                 Stable::Unstable => vec![FileWrites::default(); set.files.len()],
                 Stable::DataSync | Stable::FileSync => Vec::new(),
             },
             commits: VecDeque::new(),
-            verifier: None,
             slots,
             made: VecDeque::new(),
         }
@@ -700,23 +702,25 @@ impl<'a> Load<'a> {
                 return self.read_reply((file, offset, len, had), r, missing, tally);
             }
             Call::Write { file, len, .. } => {
-                let bytes = self.write_reply(u64::from(len), r, tally)?;
+                let (bytes, verifier) = self.write_reply(u64::from(len), r, tally)?;
+                self.see_verifier(file, verifier, tally);
                 self.write_landed(file, bytes);
                 Step::Done {
                     class: Class::Write,
                     bytes,
                 }
             }
-            Call::Commit { .. } => {
+            Call::Commit { file } => {
                 let verifier = wire.committed(r)?;
-                self.see_verifier(verifier, tally);
+                self.see_verifier(file, verifier, tally);
                 Step::Done {
                     class: Class::Commit,
                     bytes: 0,
                 }
             }
             Call::WriteNew => {
-                self.write_reply(self.args.block_size, r, tally)?;
+                let (_, verifier) = self.write_reply(self.args.block_size, r, tally)?;
+                self.see_new_verifier(slot, verifier, tally);
                 if self.args.stability == Stable::Unstable {
                     Step::Then(Call::CommitNew)
                 } else {
@@ -725,7 +729,7 @@ impl<'a> Load<'a> {
             }
             Call::CommitNew => {
                 let verifier = wire.committed(r)?;
-                self.see_verifier(verifier, tally);
+                self.see_new_verifier(slot, verifier, tally);
                 self.end_new(slot)
             }
             Call::CloseNew => {
@@ -827,6 +831,7 @@ impl<'a> Load<'a> {
     fn forget_new(&mut self, slot: usize) -> Step {
         if let Some(s) = self.slots.get_mut(slot) {
             s.new_file = None;
+            s.verifier = None;
             if self.args.load.is_blend() {
                 self.made.push_back(s.new_number);
             }
@@ -897,13 +902,14 @@ impl<'a> Load<'a> {
         })
     }
 
-    /// Judges the results of a WRITE of `asked` bytes; returns the bytes written.
+    /// Judges the results of a WRITE of `asked` bytes; returns the bytes written and the write
+    /// verifier.
     fn write_reply(
         &mut self,
         asked: u64,
         r: &mut Reader<'_>,
         tally: &mut Tally,
-    ) -> Result<u64, BenchError> {
+    ) -> Result<(u64, [u8; 8]), BenchError> {
         let w = self.seat.wire.written(r)?;
         if u64::from(w.count) > asked {
             return Err(BenchError::Protocol(format!(
@@ -923,16 +929,19 @@ impl<'a> Load<'a> {
             Some(c) if c < self.args.stability => tally.weak_stability += 1,
             Some(_) => {}
         }
-        self.see_verifier(w.verifier, tally);
-        Ok(u64::from(w.count))
+        Ok((u64::from(w.count), w.verifier))
     }
 
-    /// A changed write verifier means that unstable data may be lost (RFC 1813 §4.8).
-    fn see_verifier(&mut self, verifier: [u8; 8], tally: &mut Tally) {
-        if self.verifier.is_some_and(|v| v != verifier) {
-            tally.verifier_changes += 1;
+    fn see_verifier(&mut self, file: u32, verifier: [u8; 8], tally: &mut Tally) {
+        if let Some(w) = self.written.get_mut(file as usize) {
+            compare_verifiers(&mut w.verifier, verifier, tally);
         }
-        self.verifier = Some(verifier);
+    }
+
+    fn see_new_verifier(&mut self, slot: usize, verifier: [u8; 8], tally: &mut Tally) {
+        if let Some(s) = self.slots.get_mut(slot) {
+            compare_verifiers(&mut s.verifier, verifier, tally);
+        }
     }
 
     fn write_landed(&mut self, file: u32, bytes: u64) {
@@ -954,6 +963,15 @@ impl<'a> Load<'a> {
             }
         }
     }
+}
+
+/// Counts a write verifier that differs from the one `seen` before: unstable data may be lost
+/// (RFC 1813 §4.8).
+fn compare_verifiers(seen: &mut Option<[u8; 8]>, verifier: [u8; 8], tally: &mut Tally) {
+    if seen.is_some_and(|before| before != verifier) {
+        tally.verifier_changes += 1;
+    }
+    *seen = Some(verifier);
 }
 
 fn name_bytes(letter: u8, number: u64) -> [u8; 16] {

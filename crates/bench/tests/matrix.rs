@@ -375,7 +375,7 @@ fn phases_of_chip_design_are_beside_the_published_figure() {
         "open loop · 2 addresses",
         "Both, MiB/s",
         "Beside NetApp Volumes' figure of a large volume",
-        "an address: of 6, of 2",
+        "per address: 6 published, 2 here",
         "1,350,000",
         "22,016",
         "225,000",

@@ -112,6 +112,13 @@ pub fn markdown(run: &Run) -> String {
         duration(run.definition.time.warmup),
         duration(run.updated.saturating_sub(run.started) as f64)
     ));
+    if let Some((tables, note)) = published::in_report(run) {
+        for t in tables {
+            out.push_str(&format!("## {}\n\n", t.heading));
+            out.push_str(&markdown_table(&t.corner, &t.columns, &t.rows));
+            out.push_str(&format!("\n{note}\n\n"));
+        }
+    }
     for view in views(run) {
         out.push_str(&format!("## {}\n\n{}\n\n", view.heading, view.load));
         out.push_str(&markdown_table(
@@ -125,13 +132,6 @@ pub fn markdown(run: &Run) -> String {
         out.push_str(&format!("## {}\n\n", t.heading));
         out.push_str(&markdown_table("", &t.columns, &t.rows));
         out.push('\n');
-    }
-    if let Some((tables, note)) = published::in_report(run) {
-        for t in tables {
-            out.push_str(&format!("## {}\n\n", t.heading));
-            out.push_str(&markdown_table(&t.corner, &t.columns, &t.rows));
-            out.push_str(&format!("\n{note}\n\n"));
-        }
     }
     section(&mut out, "What to know about these figures", &warnings(run));
     section(&mut out, "Faults", &run.faults());

@@ -123,7 +123,7 @@ fn rows(run: &Run, view: &View<'_>, table: &Table, several: bool) -> Vec<Row> {
         let theirs = theirs / f64::from(EDA.addresses);
         let mine = mine.median / f64::from(addresses);
         out.push(Row {
-            label: format!("an address: of {}, of {addresses}", EDA.addresses),
+            label: format!("per address: {} published, {addresses} here", EDA.addresses),
             cells: vec![
                 thousands(theirs.round()),
                 thousands(rounded(mine)),
@@ -146,7 +146,7 @@ pub fn beside(run: &Run) -> (Vec<Beside>, String) {
         .flat_map(|(view, table)| rows(run, view, table, several))
         .collect();
     let note = format!(
-        "The published figures are of a large volume at {} addresses, with both phases at once; neither the service's size nor the clients' is published. Scaled: the lines “an address” divide them by {0} and this run's by its addresses. This run's clients share {} cores{}. “Offered” is the most load that was kept, or the one with the greatest rate.",
+        "The published figures are of a large volume at {} addresses, with both phases at once; neither the service's size nor the clients' is published. Scaled: the rows “per address” divide them by {0} and this run's by its own number of addresses. This run's clients share {} cores{}. “Offered” is the most load that was kept, or the one with the greatest rate.",
         EDA.addresses,
         run.cores,
         match run.targets.iter().all(|t| t.local == Some(true)) {
@@ -163,7 +163,7 @@ pub fn beside(run: &Run) -> (Vec<Beside>, String) {
         columns: [
             "published",
             "this run",
-            "share of it",
+            "share",
             "offered ops/s",
             "p99, slowest kind",
         ]

@@ -34,6 +34,7 @@ pub fn run_page(run: &Run) -> String {
     page.list(&warnings(run), "notes");
     page.list(&run.faults(), "notes faults");
     let views = views(run);
+    put_published(&mut page, run);
     page.charts(&overview(run, &views));
     for view in &views {
         page.heading(&view.heading);
@@ -46,7 +47,6 @@ pub fn run_page(run: &Run) -> String {
         page.heading(&t.heading);
         page.table("", &t.columns, &t.rows);
     }
-    put_published(&mut page, run);
     page.heading("How this was measured");
     page.list(
         &run.changes
