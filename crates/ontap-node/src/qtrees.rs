@@ -150,6 +150,9 @@ impl AsUser {
     /// Gives the qtree with this number an export policy of its own (empty: the volume's), and
     /// forgets those of qtrees that are gone. While there are snapshots these stay: a snapshot may
     /// have the qtree, and so would a clone of it.
+    ///
+    /// The volume's record has the policy, durably: a catalog that is rebuilt from older records
+    /// would admit clients that were excluded since.
     fn set_export_policy(&self, path: &Path, number: u32, policy: &str) -> Answer<()> {
         let (volume, engine) = (self.volume(path)?, self.volume_with_qtrees(path)?);
         let trees = engine.trees(self.server.clock.current_time());
@@ -174,7 +177,15 @@ impl AsUser {
             },
             ..VolumeChange::default()
         };
-        self.submit(Mutation::UpdateVolume(volume.name.clone(), change))
+        self.submit(Mutation::UpdateVolume(volume.name.clone(), change))?;
+        let durable = self.server.engine.cp_now();
+        durable.map_err(|error| {
+            let why = format!(
+                "The export policy is in force, and cannot be stored with volume \"{}\": {error}.",
+                path.volume
+            );
+            Failure::new(Reason::Failed, why)
+        })
     }
 
     /// Carries a change out between the two halves of its line in the audit log.
