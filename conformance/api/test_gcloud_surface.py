@@ -28,6 +28,10 @@ POLICY = f"{PLACE}/backupPolicies/bp"
 LABELS = "--update-labels=c=d --remove-labels=a"
 DIRECTORY = "netapp active-directories"
 REPLICATIONS = "netapp volumes replications"
+# What to do instead.
+DISK = "encrypt the disk below it"
+USERS = "Users are the numbers that NFS clients send"
+MAKE = "Make an instance from it"
 INSTANCE = "filestore instances create x --tier=BASIC_HDD --network=name=default --file-share=name=x,capacity=1TB"
 
 # Lines, without the location; with what gcloud says of the refusal, where it is one.
@@ -39,7 +43,7 @@ LINES = [
      " --custom-performance-enabled=true --total-throughput=200MiB/s --total-iops=4000", None),
     (f"{POOL}=premium --allow-auto-tiering=true", "there is one tier"),
     (f"{POOL}=premium --enable-ldap=true", "ldapEnabled"),
-    (f"{POOL}=premium --kms-config=k", "encrypt the disk below it"),
+    (f"{POOL}=premium --kms-config=k", DISK),
     (f"{POOL}=flex --zone=us-central1-a --replica-zone=us-central1-b", "replicate its volumes to another one"),
     (f"{POOL}=premium --active-directory=none", "there is no Active Directory none"),
     (f"beta {POOL}=premium --hot-tier-size=1024 --enable-hot-tier-auto-resize=true", "there is one tier"),
@@ -50,7 +54,7 @@ LINES = [
     ("netapp storage-pools update p --allow-auto-tiering=true", "there is one tier"),
     ("beta netapp storage-pools update p --hot-tier-size=1024 --enable-hot-tier-auto-resize=true", "there is one tier"),
     ("netapp storage-pools switch flex", None),
-    ("netapp storage-pools validate-directory-service p --directory-service-type=ACTIVE_DIRECTORY", "not implemented by this server"),
+    ("netapp storage-pools validate-directory-service p --directory-service-type=ACTIVE_DIRECTORY", "Users and groups are those that NFS clients send"),
     ("netapp storage-pools list", None),
     ("netapp storage-pools describe p", None),
     # Keys.
@@ -92,7 +96,7 @@ LINES = [
      " --restricted-actions=delete", None),
     (f"{VOLUME}=nfsv3 --smb-settings=encrypt_data", "a volume with SMB among its protocols"),
     (f"{VOLUME}=nfsv3 --large-capacity=true", "15 TiB"),
-    (f"{VOLUME}=nfsv4 --enable-kerberos=true", "kerberosEnabled"),
+    (f"{VOLUME}=nfsv4 --enable-kerberos=true", "kerberos5ReadWrite"),
     (f"{VOLUME}=nfsv3 --multiple-endpoints=true", "nconnect=16"),
     (f"{VOLUME}=nfsv3 --tiering-policy=tier-action=ENABLED", "there is one tier"),
     (f"{VOLUME}=nfsv3 --hybrid-replication-parameters=peer-cluster-name=c,peer-svm-name=s,peer-volume-name=v,"
@@ -105,7 +109,7 @@ LINES = [
     ("netapp volumes update m --restricted-actions=delete", None),
     ("netapp volumes update m --smb-settings=encrypt_data,access_based_enumeration", None),
     ("netapp volumes update v --share-name=w", "cannot be changed"),
-    ("netapp volumes update v --enable-kerberos=true", "kerberosEnabled"),
+    ("netapp volumes update v --enable-kerberos=true", "kerberos5ReadWrite"),
     ("netapp volumes update v --tiering-policy=tier-action=ENABLED", "there is one tier"),
     ("netapp volumes update v --source-snapshot=s", "cannot be changed"),
     ("netapp volumes update v --source-backup=b", "cannot be changed"),
@@ -134,10 +138,10 @@ LINES = [
     (f"{REPLICATIONS} create r --volume=v --replication-schedule=HOURLY --description=d --labels=a=b"
      f" --destination-volume-parameters=storage_pool={NEW_POOL},volume_id=rv,share_name=rv", None),
     (f"{REPLICATIONS} create x --volume=v --replication-schedule=HOURLY --cluster-location=x"
-     f" --destination-volume-parameters=storage_pool={NEW_POOL},volume_id=x", "clusterLocation"),
+     f" --destination-volume-parameters=storage_pool={NEW_POOL},volume_id=x", "Name the peer when its volume is made"),
     (f"{REPLICATIONS} update r --volume=v --replication-schedule=DAILY --description=e {LABELS}", None),
     (f"{REPLICATIONS} update r --volume=v --clear-labels", None),
-    (f"{REPLICATIONS} update r --volume=v --cluster-location=x", "clusterLocation"),
+    (f"{REPLICATIONS} update r --volume=v --cluster-location=x", "Name the peer when its volume is made"),
     (f"{REPLICATIONS} list --volume=v", None),
     (f"{REPLICATIONS} describe r --volume=v", None),
     (f"{REPLICATIONS} sync r --volume=v", None),
@@ -191,18 +195,19 @@ LINES = [
      " --deletion-protection --deletion-protection-reason=r --protocol=nfs-v3", None),
     ("filestore instances create z --tier=ZONAL --network=name=default --file-share=name=z,capacity=1TB"
      " --performance=max-iops-per-tb=9000", None),
-    (f"{INSTANCE} --kms-key=k --kms-keyring=r --kms-location=us --kms-project=p", "kmsKeyName"),
-    (f"{INSTANCE} --source-instance={PLACE}/instances/i", "replication"),
+    (f"{INSTANCE} --kms-key=k --kms-keyring=r --kms-location=us --kms-project=p", DISK),
+    (f"{INSTANCE} --source-instance={PLACE}/instances/i", "Replicate volumes of NetApp Volumes"),
     (f"{INSTANCE} --tags=tagKeys/1=tagValues/2", None),
-    (f"beta {INSTANCE} --managed-ad=domain=projects/p/locations/global/domains/d,computer=c", "."),
+    (f"beta {INSTANCE} --managed-ad=domain=projects/p/locations/global/domains/d,computer=c", USERS),
     ("filestore instances update i --description=e --deletion-protection --deletion-protection-reason=s"
      " --file-share=name=i,capacity=2TB " + LABELS, None),
     ("filestore instances update i --no-deletion-protection", None),
     ("filestore instances update i --clear-labels", None),
     ("filestore instances update i --clear-nfs-export-options --file-share=name=i,capacity=2TB", None),
     ("filestore instances update z --performance=max-iops-per-tb=10000", None),
-    ("beta filestore instances update i --managed-ad=domain=projects/p/locations/global/domains/d,computer=c", "."),
-    ("beta filestore instances update i --disconnect-managed-ad", "."),
+    ("beta filestore instances update i --managed-ad=domain=projects/p/locations/global/domains/d,computer=c", USERS),
+    # gcloud's own words: the instance has none.
+    ("beta filestore instances update i --disconnect-managed-ad", "must be used when"),
     ("filestore instances list", None),
     ("filestore instances describe i", None),
     ("filestore instances snapshots create s --instance=i --instance-location=us-central1 --description=d --labels=a=b", None),
@@ -214,16 +219,16 @@ LINES = [
     ("filestore instances snapshots delete s --instance=i --instance-location=us-central1", None),
     ("filestore backups create b --region=us-central1 --instance=i --instance-location=us-central1 --file-share=i --description=d"
      " --labels=a=b", None),
-    ("filestore backups create x --region=us-central1 --instance=i --instance-location=us-central1 --file-share=i --kms-key=k", "kms"),
+    ("filestore backups create x --region=us-central1 --instance=i --instance-location=us-central1 --file-share=i --kms-key=k", DISK),
     ("filestore backups create t --region=us-central1 --instance=i --instance-location=us-central1 --file-share=i"
      " --tags=tagKeys/1=tagValues/2", None),
     ("filestore backups update b --region=us-central1 --description=e " + LABELS, None),
     ("filestore backups update b --region=us-central1 --clear-labels", None),
     ("filestore backups list", None),
     ("filestore backups describe b --region=us-central1", None),
-    ("filestore instances restore i --zone=us-central1 --file-share=i --source-backup=b --source-backup-region=us-central1", "."),
-    ("beta filestore instances restore i --location=us-central1 --file-share=i --source-backup=b --source-backup-region=us-central1", "."),
-    ("filestore instances promote-replica i --peer-instance=j", "."),
+    ("filestore instances restore i --zone=us-central1 --file-share=i --source-backup=b --source-backup-region=us-central1", MAKE),
+    ("beta filestore instances restore i --location=us-central1 --file-share=i --source-backup=b --source-backup-region=us-central1", MAKE),
+    ("filestore instances promote-replica i --peer-instance=j", "Replicate volumes"),
     ("filestore backups delete b --region=us-central1", None),
     ("filestore operations list", None),
     ("filestore operations describe none", "was not found"),

@@ -231,7 +231,10 @@ pub fn new_vault(body: Object) -> ApiResult<NewBackupVault> {
 /// INVALID_ARGUMENT naming the field.
 pub fn new_backup(place: &LocationName, body: Object) -> ApiResult<NewBackup> {
     let mut f = Fields::new(body);
-    f.without("ontapSource")?;
+    f.without(
+        "ontapSource",
+        "Name the volume by 'sourceVolume', and leave it out",
+    )?;
     let _ = f.take("backupType");
     let sent = required(f.text("sourceVolume").value(), "sourceVolume")?;
     let source = VolumeName::parse(&sent).filter(|name| name.place == *place);

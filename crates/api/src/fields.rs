@@ -197,11 +197,12 @@ impl Fields {
     }
 
     /// Refuses a field of a feature that this server does not have: storing it would suggest an
-    /// effect that it lacks. Null, false and empty values have none, and are taken.
+    /// effect that it lacks. Null, false and empty values have none, and are taken. `instead` says
+    /// what to do.
     ///
     /// # Errors
     /// FAILED_PRECONDITION: the field is set.
-    pub fn without(&mut self, field: &str) -> ApiResult<()> {
+    pub fn without(&mut self, field: &str, instead: &str) -> ApiResult<()> {
         let asks = |v: &Value| match v {
             Value::Bool(b) => *b,
             Value::Array(a) => !a.is_empty(),
@@ -211,7 +212,7 @@ impl Fields {
         };
         match self.take(field) {
             FieldUpdate::Set(v) if asks(&v) => Err({
-                let mut e = ApiError::unimplemented(&format!("'{field}'"), "Leave it out");
+                let mut e = ApiError::unimplemented(&format!("'{field}'"), instead);
                 e.metadata.push(("field".to_owned(), field.to_owned()));
                 e
             }),
@@ -479,7 +480,9 @@ mod tests {
         assert_eq!(f.text("description"), FieldUpdate::Clear);
         assert_eq!(f.text("shareName"), FieldUpdate::Nothing);
         assert_eq!(f.count("capacityGib").unwrap(), FieldUpdate::Set(5));
-        assert_eq!(f.without("kerberosEnabled").unwrap_err().code(), 400);
+        let refused = f.without("kerberosEnabled", "Leave it out").unwrap_err();
+        assert_eq!(refused.code(), 400);
+        assert!(refused.message.ends_with(". Leave it out"));
         assert_eq!(Value::Object(f.rest()), json!({"network": "x"}));
     }
 }

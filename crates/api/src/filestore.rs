@@ -17,7 +17,16 @@ use weir_control::{
 const EVERYONE: &str = "*";
 
 /// Features that the public API has and this server does not.
-const NOT_HERE: &[&str] = &["replication"];
+const NOT_HERE: [(&str, &str); 2] = [
+    (
+        "replication",
+        "Replicate volumes of NetApp Volumes (weir volumes replications create), and leave it out",
+    ),
+    (
+        "directoryServices",
+        "Users are the numbers that NFS clients send; leave it out",
+    ),
+];
 
 /// Returns an instance on the wire. `ip` is where its share can be mounted from.
 pub fn instance(view: &View, i: &Volume, tiered: &TieredSettings) -> Object {
@@ -163,8 +172,8 @@ fn check_key(f: &Fields, field: &str) -> ApiResult<()> {
 /// INVALID_ARGUMENT naming the field; FAILED_PRECONDITION for what this server does not have.
 pub fn new_instance(place: &LocationName, body: Object) -> ApiResult<NewVolume> {
     let mut f = Fields::new(body);
-    for field in NOT_HERE {
-        f.without(field)?;
+    for (field, instead) in NOT_HERE {
+        f.without(field, instead)?;
     }
     check_key(&f, "kmsKeyName")?;
     f.take("etag");
@@ -208,8 +217,8 @@ pub fn instance_change(
     current: &Object,
 ) -> ApiResult<VolumeChange> {
     let mut f = Fields::new(changed);
-    for field in NOT_HERE {
-        f.without(field)?;
+    for (field, instead) in NOT_HERE {
+        f.without(field, instead)?;
     }
     check_key(&f, "kmsKeyName")?;
     f.take("etag");

@@ -8,7 +8,7 @@
 pub mod active_directory;
 mod admin;
 mod app;
-mod assertion;
+pub mod assertion;
 pub mod backups;
 mod benchmarks;
 mod blocking;

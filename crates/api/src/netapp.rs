@@ -20,11 +20,23 @@ const GIB: u64 = 1 << 30;
 /// Features that the public API has and this server does not (encryption of traffic,
 /// caching, block devices). Their fields would have no effect, so they are refused rather than
 /// stored.
-const NOT_HERE: &[&str] = &[
-    "kerberosEnabled",
-    "cacheParameters",
-    "hybridReplicationParameters",
-    "blockDevices",
+const NOT_HERE: [(&str, &str); 4] = [
+    (
+        "kerberosEnabled",
+        "Demand Kerberos by rules of the export policy (kerberos5ReadWrite, …), and leave it out",
+    ),
+    (
+        "cacheParameters",
+        "Replicate the other cluster's volume (hybridReplicationParameters), and leave it out",
+    ),
+    (
+        "hybridReplicationParameters",
+        "Name the peer when the volume is made, and leave it out here",
+    ),
+    (
+        "blockDevices",
+        "Put files on a volume over NFS or SMB, and leave it out",
+    ),
 ];
 
 /// Returns `hybridReplicationParameters` of a new volume, if it has any: the volume is to be a copy
@@ -416,8 +428,8 @@ fn constituent_of(f: &Fields) -> ApiResult<Option<Constituent>> {
 /// INVALID_ARGUMENT naming the field; FAILED_PRECONDITION for what this server does not have.
 pub fn new_volume(place: &LocationName, body: Object) -> ApiResult<NewVolume> {
     let mut f = Fields::new(body);
-    for field in NOT_HERE {
-        f.without(field)?;
+    for (field, instead) in NOT_HERE {
+        f.without(field, instead)?;
     }
     let constituent = constituent_of(&f)?;
     check_volume(&f, constituent.is_some())?;
@@ -474,8 +486,8 @@ pub fn volume_change(
     current: &Object,
 ) -> ApiResult<VolumeChange> {
     let mut f = Fields::new(changed);
-    for field in NOT_HERE {
-        f.without(field)?;
+    for (field, instead) in NOT_HERE {
+        f.without(field, instead)?;
     }
     check_volume(&f, current.contains_key("largeCapacityConfig"))?;
     for field in [

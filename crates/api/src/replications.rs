@@ -48,6 +48,10 @@ const POLICY: &str = "MirrorAllSnapshots";
 /// The kind of a copy of a peer's volume: it goes on, until it is stopped.
 const TYPE: &str = "CONTINUOUS_REPLICATION";
 
+/// Advice for clients that name the place of a cluster that is no Weir.
+const CLUSTER_LOCATION: &str =
+    "Name the peer when its volume is made (hybridReplicationParameters), and leave it out";
+
 /// Fields that a copy takes over from its source, besides its data.
 const INHERITED: &[&str] = &[
     "capacityGib",
@@ -458,8 +462,7 @@ impl ReplicationRequest<'_> {
             ));
         }
         let mut f = Fields::new(body);
-        // The field is for copies from clusters that are not Weir's.
-        f.without("clusterLocation")?;
+        f.without("clusterLocation", CLUSTER_LOCATION)?;
         let schedule = required(f.text("replicationSchedule").value(), "replicationSchedule")?;
         let schedule = ontap_schedule(&schedule)?;
         let note = Note {
@@ -661,7 +664,7 @@ impl ReplicationRequest<'_> {
             f.text("replication").value().as_deref(),
         )?;
         let (source, address) = peer_of(&mut f)?;
-        f.without("clusterLocation")?;
+        f.without("clusterLocation", CLUSTER_LOCATION)?;
         f.refuse(
             "hybridReplicationType",
             |v| v != TYPE,
@@ -766,7 +769,7 @@ impl ReplicationRequest<'_> {
         if let Some(labels) = f.labels()?.or_default() {
             note.labels = labels;
         }
-        f.without("clusterLocation")?;
+        f.without("clusterLocation", CLUSTER_LOCATION)?;
         // Given when it is made, and never shown again.
         f.fixed("destinationVolumeParameters", &current)?;
         let destination = seen.relationship.destination;

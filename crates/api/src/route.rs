@@ -494,15 +494,16 @@ pub enum NoRoute {
 ///
 /// If their paths are the same (locations, operations), the API follows from the request. It may
 /// have a prefix of the endpoint that the client was configured with, or a version that only one
-/// API has, or the command that gcloud says it runs. The second value is true if the API follows
-/// from the prefix.
+/// API has, or the command that gcloud says it runs, or be one of the Filestore CSI driver. The
+/// second value is true if the API follows from the prefix.
 pub fn surface<'p>(path: &'p str, agent: &str) -> (Option<Surface>, bool, &'p str) {
     for (prefix, surface) in [("/netapp", Surface::Netapp), ("/file", Surface::Filestore)] {
         if let Some(rest) = path.strip_prefix(prefix).filter(|r| r.starts_with('/')) {
             return (Some(surface), true, rest);
         }
     }
-    let surface = if path.starts_with("/v1p1alpha1/") || gcloud(agent, "filestore") {
+    let driver = agent.contains("Google Cloud Filestore CSI Driver/");
+    let surface = if path.starts_with("/v1p1alpha1/") || driver || gcloud(agent, "filestore") {
         Some(Surface::Filestore)
     } else if path.starts_with("/v1alpha1/") || gcloud(agent, "netapp") {
         Some(Surface::Netapp)
@@ -623,6 +624,11 @@ mod tests {
             (
                 p,
                 "google-cloud-sdk gcloud/560.0.0 command/gcloud.filestore.operations.list x",
+                (Some(Filestore), false, p),
+            ),
+            (
+                p,
+                "google-api-go-client/0.5 Google Cloud Filestore CSI Driver/v1 (linux amd64)",
                 (Some(Filestore), false, p),
             ),
             (

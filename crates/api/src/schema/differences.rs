@@ -1,6 +1,6 @@
 //! Differences between what Weir speaks and the public definitions.
 
-use super::own::{SPACE_STATUS, THROUGHPUT_STATUS};
+use super::own::{DIRECTORY_SERVICES, SPACE_STATUS, THROUGHPUT_STATUS};
 use super::{Field, Kind, field};
 
 const POOL: &str = "google.cloud.netapp.v1.StoragePool";
@@ -49,8 +49,11 @@ static OWN_FIELDS: &[(&str, Field)] = &[
     ),
     // Field of version v1beta1: capacity of the shares together.
     (INSTANCE, field("capacityGb", Kind::Int64)),
+    // Field of newer definitions, which is refused by name.
+    (INSTANCE, field("directoryServices", DIRECTORY)),
 ];
 
+const DIRECTORY: Kind = Kind::Message(&DIRECTORY_SERVICES);
 const SPACE: Kind = Kind::Message(&SPACE_STATUS);
 const THROUGHPUT: Kind = Kind::Message(&THROUGHPUT_STATUS);
 

@@ -47,6 +47,36 @@ pub static RESTORE_FILE_REQUEST: Message = Message {
     ],
 };
 
+/// Directory of an instance's users, which newer definitions of the public API have.
+pub static DIRECTORY_SERVICES: Message = Message {
+    name: "weir.v1.DirectoryServices",
+    fields: &[
+        field(
+            "managedActiveDirectory",
+            Kind::Message(&MANAGED_ACTIVE_DIRECTORY),
+        ),
+        field("ldap", Kind::Message(&LDAP)),
+    ],
+};
+
+static MANAGED_ACTIVE_DIRECTORY: Message = Message {
+    name: "weir.v1.ManagedActiveDirectory",
+    fields: &[
+        field("domain", Kind::String),
+        field("computer", Kind::String),
+    ],
+};
+
+static LDAP: Message = Message {
+    name: "weir.v1.Ldap",
+    fields: &[
+        field("domain", Kind::String),
+        field("servers", Kind::String).repeated(),
+        field("usersOu", Kind::String),
+        field("groupsOu", Kind::String),
+    ],
+};
+
 /// Space that a pool, volume or instance uses and has, and the physical space below it. Fields that
 /// a kind does not have are absent.
 pub static SPACE_STATUS: Message = Message {
