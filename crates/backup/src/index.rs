@@ -21,13 +21,17 @@ pub(crate) const PREFIX: &str = "index/";
 /// Reads an index object.
 pub(crate) fn read(vault: &Vault, object: &str) -> Result<Vec<Chunk>, BackupError> {
     let bytes = vault.get_sealed(object)?;
-    let mut reader = Reader(&bytes);
+    decode(&bytes).ok_or_else(|| BackupError::damaged(vault.object(object), "it is cut off"))
+}
+
+/// Decodes an index object. `None` if it is cut off.
+pub(crate) fn decode(bytes: &[u8]) -> Option<Vec<Chunk>> {
+    let mut reader = Reader(bytes);
     let mut chunks = Vec::new();
     while !reader.is_empty() {
-        let damaged = || BackupError::damaged(vault.object(object), "it is cut off");
-        chunks.push(Chunk::take(&mut reader).ok_or_else(damaged)?);
+        chunks.push(Chunk::take(&mut reader)?);
     }
-    Ok(chunks)
+    Some(chunks)
 }
 
 /// Returns an index object as a referrer to packs; `None`: no version has made it.

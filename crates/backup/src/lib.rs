@@ -22,6 +22,7 @@
 
 mod bucket;
 pub mod chunk;
+pub mod decode;
 mod error;
 mod folder;
 mod index;

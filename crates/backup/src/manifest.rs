@@ -180,15 +180,24 @@ impl Segment {
     /// Reads its entries.
     pub(crate) fn entries(&self, vault: &Vault) -> Result<VecDeque<Entry>, BackupError> {
         let bytes = vault.chunk(&self.chunk)?;
-        let entries: Option<VecDeque<Entry>> = decode_list(&bytes, Entry::take);
-        let ascends = |entries: &VecDeque<Entry>| {
-            entries
-                .iter()
-                .is_sorted_by(|a, b| a.position() < b.position())
-        };
-        let entries = entries.filter(ascends);
-        entries.ok_or_else(|| vault.lost(&self.chunk))
+        decode_entries(&bytes).ok_or_else(|| vault.lost(&self.chunk))
     }
+}
+
+/// Decodes the entries of a segment. `None` if one is malformed, or they do not ascend.
+pub(crate) fn decode_entries(bytes: &[u8]) -> Option<VecDeque<Entry>> {
+    let entries: Option<VecDeque<Entry>> = decode_list(bytes, Entry::take);
+    let ascends = |entries: &VecDeque<Entry>| {
+        entries
+            .iter()
+            .is_sorted_by(|a, b| a.position() < b.position())
+    };
+    entries.filter(ascends)
+}
+
+/// Decodes a list of segments. `None` if it is cut off.
+pub(crate) fn decode_segments(bytes: &[u8]) -> Option<VecDeque<Segment>> {
+    decode_list(bytes, Segment::take)
 }
 
 fn decode_list<T, C: FromIterator<T>>(
@@ -225,7 +234,7 @@ impl<'v> Segments<'v> {
                 break;
             };
             let bytes = self.vault.chunk(&list)?;
-            let segments: Option<VecDeque<Segment>> = decode_list(&bytes, Segment::take);
+            let segments = decode_segments(&bytes);
             self.loaded
                 .extend(segments.ok_or_else(|| self.vault.lost(&list))?);
         }

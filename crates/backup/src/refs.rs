@@ -170,7 +170,7 @@ fn put(vault: &Vault, bytes: Vec<u8>) -> Result<u64, BackupError> {
 }
 
 /// Decodes an object. `None` if it is malformed.
-fn decode(bytes: &[u8]) -> Option<Vec<(Referrer, Vec<PackId>)>> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<Vec<(Referrer, Vec<PackId>)>> {
     let (mut reader, mut notes) = (Reader(bytes), Vec::new());
     while !reader.is_empty() {
         let of = Referrer(reader.bytes()?);

@@ -98,12 +98,17 @@ fn answered(
     }
     let text = S3::body(response, 1 << 16).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let code = between(&text, "<Code>", "</Code>").unwrap_or_default();
-    let message = between(&text, "<Message>", "</Message>").unwrap_or_default();
+    Err(refusal(name, status, &text))
+}
+
+/// Returns the error that a response of failure means: its status, and its document in XML.
+pub(crate) fn refusal(name: &str, status: u16, text: &str) -> BucketError {
+    let code = between(text, "<Code>", "</Code>").unwrap_or_default();
+    let message = between(text, "<Message>", "</Message>").unwrap_or_default();
     let said = format!("{name}: HTTP {status} {code} {message}")
         .trim_end()
         .to_owned();
-    Err(match (status, code) {
+    match (status, code) {
         (_, "NoSuchBucket") => BucketError::Refused(said),
         (404, _) => BucketError::Missing(name.to_owned()),
         (507, _) | (_, "QuotaExceeded" | "XMinioStorageFull" | "InsufficientCapacity") => {
@@ -112,7 +117,15 @@ fn answered(
         (401 | 403, _) => BucketError::Denied(said),
         (408 | 425 | 429 | 500..=599, _) => BucketError::Unavailable(said),
         _ => BucketError::Refused(said),
-    })
+    }
+}
+
+/// Returns the names on a page of a list of objects, and the token of the next page.
+pub(crate) fn page_of_list(text: &str) -> Result<(Vec<String>, Option<String>), BucketError> {
+    let refused = |e| BucketError::Refused(format!("a list of objects: {e}"));
+    let page = ListObjectsV2::parse_response(text).map_err(refused)?;
+    let names = page.contents.into_iter().map(|object| object.key);
+    Ok((names.collect(), page.next_continuation_token))
 }
 
 fn between<'a>(text: &'a str, from: &str, to: &str) -> Option<&'a str> {
@@ -163,14 +176,17 @@ impl Bucket for S3 {
     fn list(&self, prefix: &str) -> Result<Vec<String>, BucketError> {
         let (mut names, mut token) = (Vec::new(), None);
         loop {
-            let page = self.page(prefix, token.as_deref())?;
-            let refused = |e| BucketError::Refused(format!("a list of objects: {e}"));
-            let page = ListObjectsV2::parse_response(&page).map_err(refused)?;
-            names.extend(page.contents.into_iter().map(|object| object.key));
-            token = page.next_continuation_token;
-            if token.is_none() {
+            let (more, next) = page_of_list(&self.page(prefix, token.as_deref())?)?;
+            names.extend(more);
+            if next.is_none() {
                 return Ok(names);
             }
+            if next == token {
+                // The list would never end.
+                let why = "a list of objects: one page names itself as the next".to_owned();
+                return Err(BucketError::Refused(why));
+            }
+            token = next;
         }
     }
 

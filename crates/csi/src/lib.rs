@@ -6,12 +6,14 @@
 //! - [`server`]: the socket; [`messages`], [`requests`], [`status`]: calls as values and back;
 //! - [`identity`], [`mod@controller`], [`node`]: CSI's services;
 //! - [`api`], [`credentials`]: the server; [`names`], [`parameters`]: CSI's words in its terms;
-//! - [`mounts`]: sources and options of mounts; [`inflight`]: one operation at a time.
+//! - [`mounts`]: sources and options of mounts; [`inflight`]: one operation at a time;
+//! - [`decode`]: what a call has, without carrying it out.
 
 pub mod api;
 pub mod args;
 pub mod controller;
 pub mod credentials;
+pub mod decode;
 pub mod identity;
 pub mod inflight;
 pub mod messages;
