@@ -20,7 +20,7 @@ use crate::rpc::message::{
     RQUOTA_PROGRAM, Refusal,
 };
 use crate::rpc::outcome::{
-    Begin, HELD_OVERHEAD, Outcome, PATIENCE_NFS3, count_refusal, counted, refusal, refuse,
+    Begin, HELD_OVERHEAD, Outcome, PATIENCE_NFS3, count_outcome, count_refusal, refusal, refuse,
 };
 use crate::rpc::outgoing::{Outbox, OutgoingCall};
 use crate::rpc::reply::ReplyBuf;
@@ -184,7 +184,8 @@ impl Request for SuspendedCall {
             WaitOutcome::Failed(_) if self.recording => self.may_wait.records = false,
             WaitOutcome::Failed(error) => {
                 let outcome = self.service.failed(&self.conn, &call, error);
-                return Ok(counted(&self.service.vfs, self.conn.id, outcome));
+                count_outcome(&self.service.vfs, self.conn.id, &outcome);
+                return Ok(outcome);
             }
             WaitOutcome::Cancelled(never) => match never {},
         }
@@ -204,7 +205,8 @@ impl Request for SuspendedCall {
             Ok(answer) => Ok(finish(self.ticket.take(), answer)),
             Err(Stop::Failed(why)) => {
                 let outcome = refuse(call.xid, why);
-                Ok(counted(&service.vfs, self.conn.id, outcome))
+                count_outcome(&service.vfs, self.conn.id, &outcome);
+                Ok(outcome)
             }
             Err(Stop::Suspended(suspend)) => {
                 self.recording = matches!(suspend, Suspend::Record(..));
@@ -428,7 +430,8 @@ impl Service {
         now: impl Into<Arrival>,
     ) -> Outcome {
         let outcome = self.handle_message(conn, record, now.into());
-        counted(&self.vfs, conn.id, outcome)
+        count_outcome(&self.vfs, conn.id, &outcome);
+        outcome
     }
 
     fn handle_message(self: &Arc<Self>, conn: &ConnInfo, record: &[u8], now: Arrival) -> Outcome {
@@ -566,7 +569,9 @@ impl Service {
                 return Outcome::Close("not an RPC message");
             };
             let outcome = service.completed(&conn, &call, found, now);
-            counted(&service.vfs, conn.id, outcome.finished().await)
+            let outcome = outcome.finished().await;
+            count_outcome(&service.vfs, conn.id, &outcome);
+            outcome
         }))
     }
 

@@ -42,12 +42,11 @@ pub(crate) fn count_refusal(vfs: &Vfs, conn: u64, reply: &ReplyBuf) {
     }
 }
 
-/// Counts an outcome by which RPC refuses a call, and returns it.
-pub(crate) fn counted(vfs: &Vfs, conn: u64, outcome: Outcome) -> Outcome {
-    if let Outcome::Reply(reply, _) = &outcome {
+/// Counts an outcome by which RPC refuses a call.
+pub(crate) fn count_outcome(vfs: &Vfs, conn: u64, outcome: &Outcome) {
+    if let Outcome::Reply(reply, _) = outcome {
         count_refusal(vfs, conn, reply);
     }
-    outcome
 }
 
 /// Returns the outcome of a call that RPC refuses.

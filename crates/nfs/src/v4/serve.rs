@@ -10,7 +10,7 @@ use super::types::SessionId;
 use crate::rpc;
 use crate::rpc::message::{Call, Message, Refusal};
 use crate::rpc::operation;
-use crate::rpc::outcome::{HELD_OVERHEAD, Outcome, counted, refusal, refuse};
+use crate::rpc::outcome::{HELD_OVERHEAD, Outcome, count_outcome, refusal, refuse};
 use crate::rpc::reply::ReplyBuf;
 use crate::rpc::xdr::{Put, Reader};
 use std::convert::Infallible;
@@ -337,7 +337,8 @@ impl Request for SuspendedCompound {
             Ok(Ran::Replay(reply, lsn)) => Ok(Outcome::Reply(reply, lsn)),
             Err(why) => {
                 let outcome = refuse(call.xid, why);
-                Ok(counted(&self.service.vfs, self.conn.id, outcome))
+                count_outcome(&self.service.vfs, self.conn.id, &outcome);
+                Ok(outcome)
             }
         }
     }
