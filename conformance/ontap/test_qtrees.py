@@ -11,7 +11,7 @@ from nfs3 import NFS, Nfs, opaque
 from weirtest import WEIR
 
 MIB, BLOCK = 1 << 20, 4096
-XDEV, DQUOT = 18, 69
+ACCES, XDEV, ROFS, DQUOT = 13, 18, 30, 69
 
 
 class Qtrees(Case):
@@ -151,3 +151,37 @@ vserver volume   qtree unix-permissions export-policy
         self.says(f"volume qtree delete {at} q2 -force true", "")
         code, said = self.line(f"volume qtree delete {at} q2")
         self.assertEqual((code, said), (1, "\nError: There are no entries matching your query.\n"))
+
+    def test_the_rule_that_decides_on_a_client_is_named(self):
+        """As mounts of this very client meet it."""
+        at = f"-vserver {SVM} -volume vol_test"
+        for policy, rules in (("closed", ["10.0.0.0/8 -rorule sys -rwrule sys -ruleindex 2"]),
+                              ("reads", ["127.0.0.1 -rorule sys -rwrule never -ruleindex 5"])):
+            self.says(f"vserver export-policy create -vserver {SVM} -policyname {policy}", "")
+            for rule in rules:
+                self.says(f"vserver export-policy rule create -vserver {SVM} -policyname {policy} -clientmatch {rule}", "")
+            self.says(f"volume qtree create {at} -qtree {policy} -unix-permissions 777 -export-policy {policy}", "")
+        check = f"vserver export-policy check-access {at} -authentication-method sys -protocol nfs3 -client-ip"
+        self.says(f"{check} 127.0.0.1 -access-type read -qtree reads", """\
+                                         Policy    Policy     Rule
+Path                          Policy     Owner     Owner Type Index  Access
+----------------------------- ---------- --------- ---------- ------ ----------
+/vol_test                     default    vol_test  volume     1      read
+/vol_test/reads               reads      reads     qtree      5      read
+2 entries were displayed.
+""")
+        reads = self.mount("/vol_test/reads")
+        self.assertTrue(reads.stat(reads.root))
+        for access, qtree, index in (("read-write", "reads", 5), ("read", "closed", 0)):
+            checked = self.line(f"{check} 127.0.0.1 -access-type {access} -qtree {qtree}")[1]
+            self.assertRegex(checked, rf"/vol_test/{qtree} +{qtree} +{qtree} +qtree +{index} +denied\n")
+        with self.assertRaisesRegex(OSError, f"status {ROFS}"):
+            reads.mkdir(b"none")
+        closed = self.mount("/vol_test/closed")
+        with self.assertRaisesRegex(OSError, f"status {ACCES}"):
+            closed.stat(closed.root)
+        self.assertIn(" 2      read-write\n", self.line(f"{check} 10.1.2.3 -access-type read-write -qtree closed")[1])
+        asked = {"vserver": SVM, "volume": "vol_test", "client_ip": "127.0.0.1", "authentication_method": "sys", "protocol": "nfs4",
+                 "access_type": "read-write"}
+        code, answer = self.server.ask("POST", "/api/private/cli/vserver/export-policy/check-access?fields=access", asked)
+        self.assertEqual((code, answer["records"]), (200, [{"path": "/vol_test", "access": "read_write"}]))

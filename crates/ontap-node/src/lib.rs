@@ -4,6 +4,7 @@
 //! location; an ambiguous name is refused where it is used. Changes of relationships go to the
 //! manager. All others are mutations of the control plane, in the name of the user who sends them.
 
+mod export_access;
 mod moves;
 mod performance;
 mod qtrees;
@@ -32,8 +33,8 @@ use weir_ontap::cluster::{
     Peer, Performance, Reason, Share, SmbSession, Snapshot, Volume,
 };
 use weir_ontap::storage::{
-    Aggregate, NamedKind, Physical, Qtree, QuotaRule, QuotaState, QuotaUse, Settings,
-    StoragePolicy, Svm,
+    AccessCheck, AccessQuery, Aggregate, NamedKind, Physical, Qtree, QuotaRule, QuotaState,
+    QuotaUse, Settings, StoragePolicy, Svm,
 };
 use weir_pair_node::{Pair, PairStatus};
 use weir_relations::manager::{Manager, NO_ENTRIES, Preconditions, Relations, Verb, VerbRefusal};
@@ -638,6 +639,10 @@ impl Cluster for AsUser {
 
     fn qtrees(&self, of: Option<&Path>) -> Vec<Qtree> {
         self.all_qtrees(of)
+    }
+
+    fn check_access(&self, query: &AccessQuery) -> Answer<Vec<AccessCheck>> {
+        self.decide_access(query)
     }
 
     fn quota_rules(&self) -> Vec<QuotaRule> {

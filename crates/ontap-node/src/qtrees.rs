@@ -24,7 +24,7 @@ use crate::{Answer, AsUser, missing, refusal};
 /// Maximum length of the name of a qtree in bytes, as in ONTAP.
 const MAX_QTREE_NAME: usize = 64;
 /// Export policy that is shown for a qtree whose own is not known, so that it admits nobody.
-const NOBODY: &str = "weir:nobody";
+pub(crate) const NOBODY: &str = "weir:nobody";
 /// Permission bits of a qtree that is made without any.
 const PERMISSIONS: u32 = 0o755;
 

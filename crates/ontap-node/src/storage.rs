@@ -31,7 +31,7 @@ fn name_of(key: &PolicyKey) -> PolicyName {
 }
 
 /// Returns the policy name for a volume's own rules or schedules.
-fn own(volume: &str) -> String {
+pub(crate) fn own(volume: &str) -> String {
     format!("weir:{volume}")
 }
 

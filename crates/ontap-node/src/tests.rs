@@ -27,6 +27,7 @@ use super::*;
 use weir_node::backend::{self, Node};
 
 mod claims;
+mod export_access;
 mod files;
 mod pairing;
 mod proof;

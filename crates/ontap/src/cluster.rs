@@ -1,8 +1,8 @@
 //! Cluster that commands read and change: itself, its volumes, snapshots and relationships.
 
 use crate::storage::{
-    Aggregate, Details, NamedKind, Physical, PolicyChange, PolicyKey, Qtree, QuotaLimits,
-    QuotaRule, QuotaState, QuotaTarget, QuotaUse, Settings, StoragePolicy, Svm,
+    AccessCheck, AccessQuery, Aggregate, Details, NamedKind, Physical, PolicyChange, PolicyKey,
+    Qtree, QuotaLimits, QuotaRule, QuotaState, QuotaTarget, QuotaUse, Settings, StoragePolicy, Svm,
 };
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -743,6 +743,15 @@ pub trait Cluster: Send + Sync {
     /// Returns the state of the quotas of volumes that have rules.
     fn quota_states(&self) -> BTreeMap<Path, QuotaState> {
         BTreeMap::new()
+    }
+    /// Checks a client's access by the export policies in force: a row for the volume, and one for
+    /// the qtree. Blocks for some seconds while a rule needs a name that is not known yet.
+    ///
+    /// # Errors
+    /// The volume or qtree does not exist or is not exported; a name that decides is not known.
+    fn check_access(&self, query: &AccessQuery) -> Result<Vec<AccessCheck>, Failure> {
+        let _ = query;
+        Err(Failure::new(Reason::Unsupported, "Nothing is exported."))
     }
     /// Shares of SMB, by machine and name.
     fn shares(&self) -> Vec<Share>;

@@ -1,6 +1,8 @@
 //! Storage that commands read and change besides volumes themselves: machines, aggregates, and
 //! policies by name.
 
+use std::net::IpAddr;
+
 use weir_relations::model::Path;
 use weir_relations::policy;
 pub use weir_relations::policy::{Ceiling, NamedKind};
@@ -125,6 +127,55 @@ pub struct ExportRule {
     pub superuser: Vec<String>,
     /// The anonymous user: a number, `nobody` or `root`.
     pub anonymous: String,
+}
+
+/// Means by which a client of NFS establishes who its users are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthenticationMethod {
+    /// None: AUTH_NONE.
+    None,
+    /// The client's word: AUTH_SYS.
+    Sys,
+    /// Kerberos.
+    Krb5,
+    /// Kerberos that protects messages against change.
+    Krb5i,
+    /// Kerberos that encrypts messages.
+    Krb5p,
+}
+
+/// Access that `vserver export-policy check-access` asks about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessQuery {
+    /// The volume.
+    pub volume: Path,
+    /// The qtree in it; `None`: the volume's root.
+    pub qtree: Option<String>,
+    /// Address of the client.
+    pub client: IpAddr,
+    /// Means by which it establishes who its users are.
+    pub method: AuthenticationMethod,
+    /// True for NFSv4, false for NFSv3.
+    pub nfs4: bool,
+    /// True for access that changes something.
+    pub writes: bool,
+}
+
+/// Decision of the export policy of one path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessCheck {
+    /// The path that clients mount, or a qtree below it.
+    pub path: String,
+    /// The policy that decides.
+    pub policy: String,
+    /// The volume or qtree that has the policy.
+    pub owner: String,
+    /// True if the owner is a qtree.
+    pub by_qtree: bool,
+    /// Index of the deciding rule; 0: no rule admits the client.
+    pub index: u32,
+    /// `read`, `read-write` or `denied`.
+    pub access: &'static str,
 }
 
 /// A schedule of a snapshot policy.

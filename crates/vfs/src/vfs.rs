@@ -4,11 +4,11 @@ use crate::admission::{self, Admission};
 use crate::claims::Claims;
 use crate::directory::{Directory, Remote};
 use crate::error::{Error, OpResult, Suspend};
-use crate::exports::{Export, ExportTable, Flavours, Protocol, Rule, Transport, Verdict};
+use crate::exports::{self, Export, ExportTable, Flavours, Protocol, Rule, Transport, Verdict};
 use crate::grace::Grace;
 use crate::handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, LargeFile, Namespace};
 use crate::large::Constituents;
-use crate::names::Names;
+use crate::names::{Names, Wait};
 use crate::notify::Watchers;
 use crate::pipeline::{AdmittedFile, Operand};
 use crate::relocation::Relocations;
@@ -141,6 +141,23 @@ impl Vfs {
         protocol: Protocol,
     ) -> Verdict<'t> {
         export.verdict(client, protocol, &self.names)
+    }
+
+    /// Returns the rule that admits `client` to `export`, or to a tree of it that has rules of its
+    /// own, with its place among these rules; `None`: no rule admits the client.
+    ///
+    /// # Errors
+    /// A name decides, and is not known yet.
+    pub fn find_rule<'t>(
+        &self,
+        export: &'t Export,
+        tree: Option<u32>,
+        client: IpAddr,
+        protocol: Protocol,
+    ) -> Result<Option<(usize, &'t Rule)>, Wait> {
+        let of_tree = tree.map(|tree| export.rules_of_tree(tree).unwrap_or_default());
+        let rules = of_tree.unwrap_or(&export.rules);
+        exports::first(rules, client, protocol, &self.names)
     }
 
     /// Returns the exports as they are now.

@@ -1,6 +1,6 @@
 //! The table of commands. What they show and set comes from the tables of fields.
 
-use super::{cifs, failover, moves, node, statistics, storage};
+use super::{cifs, export as export_policy, failover, moves, node, statistics, storage};
 use crate::fields::{
     aggregate, export, identity, mirror_policy, options, peer, qos, qtree, quota, relationship,
     schedule, share, snapshot, snapshot_policy, svm, svm_peer, volume,
@@ -24,6 +24,15 @@ const SNAPSHOT_RENAME: &[Parameter] = &[
 ];
 const SHARE: &[Parameter] = &[must("vserver", "text"), must("share-name", "text")];
 const EXPORT_POLICY: &[Parameter] = &[must("vserver", "text"), must("policyname", "text")];
+const ACCESS: [Parameter; 7] = [
+    must("vserver", "text"),
+    must("volume", "text"),
+    must("client-ip", "IP Address"),
+    must("authentication-method", "none|sys|krb5|krb5i|krb5p"),
+    must("protocol", "nfs3|nfs4"),
+    must("access-type", "read|read-write"),
+    may("qtree", "text"),
+];
 const VOLUME: &[Parameter] = &[must("vserver", "text"), must("volume", "text")];
 const QUOTA_RULE: &[Parameter] = &[
     must("vserver", "text"),
@@ -784,6 +793,11 @@ pub const COMMANDS: &[Command] = &[
         &["vserver", "cifs", "share", "show"],
         "Shares of SMB",
         options!(share::FIELDS, Show),
+    ),
+    command(
+        &["vserver", "export-policy", "check-access"],
+        "Check which rules admit a client to a volume or qtree",
+        options!(export_policy::ACCESS, Show, [], ACCESS),
     ),
     command(
         &["vserver", "export-policy", "create"],

@@ -2,12 +2,16 @@
 
 use super::show::{self, Answer};
 use super::storage::submit;
+use super::volume::{path, there};
 use crate::cluster::{Cluster, Failure};
 use crate::fields::export::{self, Rule, RuleDraft, inserted, rules};
-use crate::fields::{self, Way};
+use crate::fields::{self, Field, Value, Way, rows};
 use crate::grammar::ParsedCommand;
-use crate::refusal::{argument, invalid, none, refused};
-use crate::storage::{ExportRule, NamedKind, PolicyBody, PolicyChange, PolicyKey, StoragePolicy};
+use crate::refusal::{argument, invalid, none, not_among, refused};
+use crate::storage::{
+    AccessCheck, AccessQuery, AuthenticationMethod, ExportRule, NamedKind, PolicyBody,
+    PolicyChange, PolicyKey, StoragePolicy,
+};
 use crate::table::Column;
 
 /// Superuser types of a rule that is made on the command line without any, as in ONTAP.
@@ -24,6 +28,66 @@ fn find_policy(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<StorageP
     found.ok_or_else(none)
 }
 
+/// Fields of a checked path.
+pub(super) const ACCESS: &[Field<AccessCheck>] = rows! {
+    Field::<AccessCheck>::column("path", "Path", |c| c.path.clone().into()).key(),
+    Field::<AccessCheck>::column("policy", "Policy", |c| c.policy.clone().into()),
+    Field::<AccessCheck>::column("policy-owner", "Policy Owner", |c| c.owner.clone().into()),
+    Field::<AccessCheck>::column("policy-owner-type", "Policy Owner Type", |c| {
+        Value::Word(if c.by_qtree { "qtree" } else { "volume" })
+    }),
+    Field::<AccessCheck>::column("rule-index", "Rule Index", |c| c.index.into()),
+    Field::<AccessCheck>::column("access", "Access", |c| Value::Word(c.access)),
+};
+
+/// Reads the arguments of `check-access`.
+fn access_query(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<AccessQuery, Failure> {
+    let client = argument(parsed, "client-ip")?;
+    let kinds = "none|sys|krb5|krb5i|krb5p";
+    Ok(AccessQuery {
+        volume: there(path(parsed, "volume")?, cluster)?,
+        qtree: parsed.get("qtree").map(str::to_owned),
+        client: { client.parse() }.map_err(|_| invalid(client, "client-ip", "IP Address"))?,
+        method: match argument(parsed, "authentication-method")? {
+            "none" => AuthenticationMethod::None,
+            "sys" => AuthenticationMethod::Sys,
+            "krb5" => AuthenticationMethod::Krb5,
+            "krb5i" => AuthenticationMethod::Krb5i,
+            "krb5p" => AuthenticationMethod::Krb5p,
+            other => return Err(not_among(other, "authentication-method", "text", kinds)),
+        },
+        nfs4: match argument(parsed, "protocol")? {
+            "nfs3" => false,
+            "nfs4" => true,
+            "cifs" => {
+                let why = "Export policies are for NFS. Over SMB the permissions of files decide; \
+                           see \"vserver cifs share show\" for shares.";
+                return Err(refused(why.to_owned()));
+            }
+            other => return Err(not_among(other, "protocol", "text", "nfs3|nfs4")),
+        },
+        writes: match argument(parsed, "access-type")? {
+            "read" => false,
+            "read-write" => true,
+            other => return Err(not_among(other, "access-type", "text", "read|read-write")),
+        },
+    })
+}
+
+/// Runs `vserver export-policy check-access`.
+fn check_access(parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const COLUMNS: &[Column] = &[
+        Column::new(&["", "Path"], 29).with_field("path"),
+        Column::new(&["", "Policy"], 10).with_field("policy"),
+        Column::new(&["Policy", "Owner"], 9).with_field("policy-owner"),
+        Column::new(&["Policy", "Owner Type"], 10).with_field("policy-owner-type"),
+        Column::new(&["Rule", "Index"], 6).with_field("rule-index"),
+        Column::new(&["", "Access"], 10).with_field("access"),
+    ];
+    let rows = cluster.check_access(&access_query(parsed, cluster)?)?;
+    show::list(ACCESS, parsed, rows, &["path"], COLUMNS)
+}
+
 /// Runs `vserver export-policy`.
 pub fn run(verb: &str, parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
@@ -36,6 +100,7 @@ pub fn run(verb: &str, parsed: &ParsedCommand, cluster: &dyn Cluster) -> Result<
             let all = export::policies(cluster);
             return show::list(export::FIELDS, parsed, all, &keys, COLUMNS);
         }
+        "check-access" => return check_access(parsed, cluster),
         "create" => {
             let key = PolicyKey {
                 kind: NamedKind::Export,
