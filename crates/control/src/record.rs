@@ -7,9 +7,10 @@
 //! see: security style, share settings, visibility of snapshots, quota rules without their
 //! descriptions and labels, and the names of the export policies of qtrees. It does not contain the
 //! clients that may use it. A record is written with the next checkpoint, so it may be older than
-//! the last change. An outdated export rule might admit a client that was excluded since. For other
-//! settings that only the catalog has it only records their existence ([`Record::lost`]), so that a
-//! rebuild can report them.
+//! the last change. An outdated export rule might admit a client that was excluded since, so a
+//! change of a qtree's export policy is answered after that checkpoint. For other settings that
+//! only the catalog has it only records their existence ([`Record::lost`]), so that a rebuild can
+//! report them.
 
 use crate::assigned::Synchronous;
 use crate::constituent::Constituent;
