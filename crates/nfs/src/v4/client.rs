@@ -224,8 +224,8 @@ impl Client {
         kept
     }
 
-    /// Returns true if a credential may make a session: the client's own one, and once the client is
-    /// confirmed any other (§18.36.4, phase 3), unless Kerberos has established the client's.
+    /// Returns true if a credential may make a session: the client's own one, and once the client
+    /// is confirmed any other (§18.36.4, phase 3), unless Kerberos has established the client's.
     fn may_make_session(&self, credential: &Credential) -> bool {
         self.principal == Principal::from_credential(credential)
             || (!self.principal.is_proven() && self.confirmed.load(Ordering::Acquire))
