@@ -101,6 +101,8 @@ for first in ("sudo -u postgres createuser --pwprompt weir", "sudo -u postgres c
               "sudo install -d -o weir -g weir -m 0700 /var/lib/weir-node", "weir tokens create ops --role admin",
               "gcloud netapp storage-pools create fast --location=local --service-level=premium --capacity=2048 --network=name=default",
               "gcloud netapp volumes create db --location=local --storage-pool=fast --capacity=1024 --share-name=db --protocols=nfsv3",
+              "gcloud netapp storage-pools create wide --location=local --service-level=flex --capacity=3072 --network=name=default "
+              "--labels=weir-aggregates=3",
               "weir aggregate create agg1 --on rados:weir --nfs 10.0.0.101:2049 --address 10.0.0.101/24@eth0 --memory 4G --data /var/lib/weir-node",
               "weir volumes move projects/p/locations/l/volumes/db --to fast-b",
               "weir volumes move projects/p/locations/l/volumes/db --show", "weir volumes move projects/p/locations/l/volumes/db --abort",
