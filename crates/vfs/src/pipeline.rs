@@ -10,44 +10,45 @@
 //!    charge:
 //!
 //! ```
-//! use weir_vfs::{AccessModel, Admitted, OpContext, OpResult, Reads, Vfs, volume::ReadOut};
+//! # use weir_vfs::{AccessModel, AdmittedFile, DataRead, MetadataRead, OpContext, OpResult, Vfs};
+//! # use weir_vfs::volume::{Attr, ReadOut};
 //! fn read<A: AccessModel>(
 //!     vfs: &Vfs,
 //!     cx: &mut OpContext,
-//!     file: Admitted<'_, A>,
+//!     file: AdmittedFile<'_, A>,
 //! ) -> OpResult<ReadOut> {
-//!     let (file, charged) = file.charge(vfs, cx, Reads(4096))?;
+//!     let (file, charged) = file.charge(vfs, cx, DataRead(4096))?;
 //!     file.read(cx, charged, 0)
 //! }
 //! ```
 //! ```compile_fail
-//! # use weir_vfs::{AccessModel, Admitted, OpContext, OpResult, Looks, Reads, Vfs};
+//! # use weir_vfs::{AccessModel, AdmittedFile, DataRead, MetadataRead, OpContext, OpResult, Vfs};
 //! # use weir_vfs::volume::{Attr, ReadOut};
-//! fn uncharged<A: AccessModel>(cx: &mut OpContext, file: Admitted<'_, A>) -> OpResult<Attr> {
+//! fn uncharged<A: AccessModel>(cx: &mut OpContext, file: AdmittedFile<'_, A>) -> OpResult<Attr> {
 //!     file.getattr(cx)
 //! }
 //! ```
 //! ```compile_fail
-//! # use weir_vfs::{AccessModel, Admitted, OpContext, OpResult, Looks, Reads, Vfs};
+//! # use weir_vfs::{AccessModel, AdmittedFile, DataRead, MetadataRead, OpContext, OpResult, Vfs};
 //! # use weir_vfs::volume::{Attr, ReadOut};
 //! fn charged_as_less<A: AccessModel>(
 //!     vfs: &Vfs,
 //!     cx: &mut OpContext,
-//!     file: Admitted<'_, A>,
+//!     file: AdmittedFile<'_, A>,
 //! ) -> OpResult<ReadOut> {
-//!     let (file, charged) = file.charge(vfs, cx, Looks)?;
+//!     let (file, charged) = file.charge(vfs, cx, MetadataRead)?;
 //!     file.read(cx, charged, 0)
 //! }
 //! ```
 //! ```compile_fail
-//! # use weir_vfs::{AccessModel, Admitted, OpContext, OpResult, Looks, Reads, Vfs};
+//! # use weir_vfs::{AccessModel, AdmittedFile, DataRead, MetadataRead, OpContext, OpResult, Vfs};
 //! # use weir_vfs::volume::{Attr, ReadOut};
 //! fn twice<A: AccessModel>(
 //!     vfs: &Vfs,
 //!     cx: &mut OpContext,
-//!     file: Admitted<'_, A>,
+//!     file: AdmittedFile<'_, A>,
 //! ) -> OpResult<ReadOut> {
-//!     let (file, charged) = file.charge(vfs, cx, Reads(4096))?;
+//!     let (file, charged) = file.charge(vfs, cx, DataRead(4096))?;
 //!     file.read(cx, charged, 0)?;
 //!     file.read(cx, charged, 4096)
 //! }
