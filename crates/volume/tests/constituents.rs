@@ -368,3 +368,49 @@ fn entries_of_other_constituents_are_refused_here() {
     assert_eq!(not_empty, Err(FsError::NotEmpty));
     assert_eq!(names(&vol, dir).len(), 1);
 }
+
+#[test]
+fn a_directory_moves_by_several_records() {
+    let machine = Machine::new(5);
+    let (mut engine, mut vol) = machine.format();
+    let (old, new) = (
+        mkdir(&vol, vol.root(), "old"),
+        mkdir(&vol, vol.root(), "new"),
+    );
+    let moved = mkdir(&vol, old, "d");
+    let insert = ConstituentChange::Insert {
+        dir: new,
+        name: b"d",
+        ino: moved,
+        kind: FileKind::Directory,
+    };
+    let remove = ConstituentChange::Remove {
+        dir: old,
+        name: b"d",
+    };
+    let set_parent = ConstituentChange::SetParent {
+        ino: moved,
+        parent: new,
+    };
+    // The starts have a token, and so have two parts and the decision.
+    let prepared = [0, 1, 2, 3].map(|number| (number, Some(&b"token"[..])));
+    change(&vol, &[], &prepared).unwrap();
+    for (step, done) in [(insert.clone(), 1), (remove, 2), (set_parent, 3)] {
+        change(&vol, &[step.clone()], &[(done, None)]).unwrap();
+        engine.cp_now().unwrap();
+        common::crash(engine, vol);
+        assert!(machine.check().clean(), "{step:?}: {:?}", machine.check());
+        (engine, vol) = machine.open();
+    }
+
+    // Where nothing is under way, the same state is a fault.
+    let back = ConstituentChange::SetParent {
+        ino: moved,
+        parent: old,
+    };
+    change(&vol, &[back], &[]).unwrap();
+    engine.cp_now().unwrap();
+    common::crash(engine, vol);
+    let what = format!("{:?}", machine.check());
+    assert!(what.contains("its parent is"), "{what}");
+}

@@ -145,6 +145,7 @@ impl<'a> TreeCheck<'a> {
             names: HashMap::new(),
             orphans: Vec::new(),
             is_constituent: false,
+            tokens: 0,
             // Half of a transfer is as inconsistent as an unreadable tree, and before the first
             // transfer the tree may be empty.
             blind: live
@@ -394,8 +395,11 @@ struct VolumeVisitor<'c, 'a> {
     names: HashMap<u64, InodeNames>,
     orphans: Vec<u64>,
     /// True if the volume has tokens or entries of a large volume: other constituents may name its
-    /// inodes, and changes may be half done.
+    /// inodes.
     is_constituent: bool,
+    /// Tokens of a constituent. It has one for its starts and one for each change that is prepared
+    /// or decided and not finished.
+    tokens: u64,
     /// True if a node could not be read: missing records may be in it.
     blind: bool,
     /// True if a node really could not be read.
@@ -585,7 +589,8 @@ impl VolumeVisitor<'_, '_> {
                     .inode_fault(ino, "link target of the wrong length");
             }
         }
-        self.is_constituent |= current.side.has_tokens;
+        self.is_constituent |= current.side.tokens > 0;
+        self.tokens += current.side.tokens;
         let fault = current
             .side
             .fault(&rec, |name| first_cookie(self.key, name));
@@ -620,8 +625,10 @@ impl VolumeVisitor<'_, '_> {
         if !self.inodes.contains_key(&ROOT_INO.0) {
             self.check.inode_fault(ROOT_INO.0, "no root directory");
         }
+        let half_done = self.may_be_half_done();
         for (ino, named) in &self.names {
             match self.inodes.get(ino) {
+                None if half_done => {}
                 None => self.check.inode_fault(
                     named.dir,
                     format!("entry for inode {ino}, which does not exist"),
@@ -640,6 +647,7 @@ impl VolumeVisitor<'_, '_> {
             let is_root = *ino == ROOT_INO.0;
             let expected = match seen.kind {
                 FileKind::Directory => 2 + seen.subdirs,
+                _ if half_done => seen.nlink.max(1),
                 // Other constituents may have names, too.
                 _ if self.is_constituent => named.count.max(seen.nlink).max(1),
                 _ => named.count,
@@ -664,11 +672,10 @@ impl VolumeVisitor<'_, '_> {
                 self.check.inode_fault(*ino, what);
             }
             if seen.kind == FileKind::Directory {
-                if is_root && named.count > 0 || named.count > 1 {
+                if is_root && named.count > 0 || named.count > 1 && !half_done {
                     self.check.inode_fault(*ino, "directory with several names");
                 }
-                let moves = self.is_constituent && is_elsewhere(Ino(seen.parent));
-                if !is_root && named.count == 1 && seen.parent != named.dir && !moves {
+                if !is_root && named.count == 1 && seen.parent != named.dir && !half_done {
                     self.check.inode_fault(
                         *ino,
                         format!("its parent is {}, not {}", named.dir, seen.parent),
@@ -682,6 +689,13 @@ impl VolumeVisitor<'_, '_> {
         // Each directory has one parent, which names it. So one that is not connected to the root
         // is on a cycle or below one.
         self.check_connected();
+    }
+
+    /// Returns true if changes of a large volume may be carried out in part here: the name that an
+    /// inode loses by one may still be there, and its parent may be the former one. The rest
+    /// follows when the constituents are served again.
+    fn may_be_half_done(&self) -> bool {
+        self.is_constituent && self.tokens > 1
     }
 
     /// Returns true if an inode belongs to the tree of its directory or file, or founds one.

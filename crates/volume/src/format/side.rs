@@ -85,15 +85,15 @@ pub(crate) fn well_formed(key: Key, value: &[u8]) -> bool {
 pub(crate) struct AttributeCollector {
     xattrs: Pieces,
     acl: Pieces,
-    /// True if there are tokens.
-    pub(crate) has_tokens: bool,
+    /// Number of tokens.
+    pub(crate) tokens: u64,
 }
 
 impl AttributeCollector {
     pub(crate) fn push(&mut self, key: Key, value: &[u8]) {
         match key.kind {
             kind::XATTR => drop(self.xattrs.insert(key.sub, value.to_vec())),
-            kind::TOKEN => self.has_tokens = true,
+            kind::TOKEN => self.tokens += 1,
             _ => drop(self.acl.insert(key.sub, value.to_vec())),
         }
     }
