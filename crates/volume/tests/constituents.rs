@@ -396,7 +396,7 @@ fn a_directory_moves_by_several_records() {
     let prepared = [0, 1, 2, 3].map(|number| (number, Some(&b"token"[..])));
     change(&vol, &[], &prepared).unwrap();
     for (step, done) in [(insert.clone(), 1), (remove, 2), (set_parent, 3)] {
-        change(&vol, &[step.clone()], &[(done, None)]).unwrap();
+        change(&vol, std::slice::from_ref(&step), &[(done, None)]).unwrap();
         engine.cp_now().unwrap();
         common::crash(engine, vol);
         assert!(machine.check().clean(), "{step:?}: {:?}", machine.check());
