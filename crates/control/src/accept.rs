@@ -9,7 +9,7 @@ use crate::model::{
 };
 use crate::mutation::{MoveChange, Mutation, NewBackupVault, RestoreFiles, VolumeChange};
 use crate::name::{Name, QuotaRuleName, SnapshotName, Surface, Target, VolumeName};
-use crate::named::{PolicyChange, PolicyName};
+use crate::policies::{PolicyChange, PolicyName};
 use crate::policy;
 use crate::publish::alike;
 use crate::refusal::{Refusal, Status};
@@ -220,7 +220,7 @@ fn intend_volume(
         Mutation::RenameVolume { name, to } => {
             let volume = idle(&tx.view, name)?;
             let to = name.place.volume_name(name.surface, to);
-            rules::named::check_rename(&tx.view, &volume, &to)?;
+            rules::policies::check_rename(&tx.view, &volume, &to)?;
             rename_volume(tx, &volume, &to);
             let job = Job::Update {
                 of: to,
@@ -335,7 +335,7 @@ fn change_policy(
     change: &PolicyChange,
     inputs: &Inputs,
 ) -> Result<Intent, Refusal> {
-    let (next, volumes) = rules::named::change(&tx.view, name, change, inputs.id)?;
+    let (next, volumes) = rules::policies::change(&tx.view, name, change, inputs.id)?;
     let before = tx.view.policy(name).cloned();
     if let Some(before) = &before {
         let moves = next.as_ref().is_none_or(|next| next.name != before.name);

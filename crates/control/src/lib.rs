@@ -3,7 +3,6 @@
 
 mod accept;
 mod adopt_snapshots;
-mod assigned;
 pub mod backend;
 mod backups;
 mod bootstrap;
@@ -20,9 +19,10 @@ pub mod model;
 pub mod moves;
 pub mod mutation;
 pub mod name;
-pub mod named;
 mod open_error;
+pub mod policies;
 pub mod policy;
+mod policy_assignment;
 mod publish;
 mod quota;
 mod rebuild;
@@ -42,7 +42,6 @@ mod view;
 mod work;
 
 pub use accept::Render;
-pub use assigned::{Assign, Ceiling, PolicyAssignment, Synchronous, TreePolicy};
 pub use catalog::{
     AccountKey, AuditEntry, Catalog, CatalogError, CatalogVersion, Inspection, TokenHash,
     TokenRecord, back_up, check_secret, file_of, inspect, migrate, new_secret, probe, version,
@@ -58,10 +57,11 @@ pub use name::{
     BackupName, Collection, FILESTORE_VAULT, LocationName, Name, QuotaRuleName, ReplicationName,
     SnapshotName, Surface, Target, VolumeName,
 };
-pub use named::{
+pub use open_error::OpenError;
+pub use policies::{
     Copies, NamedKind, NamedPolicy, NumberedRule, PolicyBody, PolicyChange, PolicyName,
 };
-pub use open_error::OpenError;
+pub use policy_assignment::{Assign, Ceiling, PolicyAssignment, Synchronous, TreePolicy};
 pub use quota::{NewQuotaRule, QuotaLimits, QuotaRule, QuotaRuleChange, QuotaSubject, Quotas};
 pub use rebuild::{CopyOf, Rebuilt, RebuiltPool, RebuiltVolume};
 pub use refusal::{Refusal, Status};

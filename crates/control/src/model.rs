@@ -5,12 +5,12 @@
 //! throughput, a volume's service level) are computed, not stored: see [`crate::rules`] and
 //! [`crate::View`].
 
-use crate::assigned::PolicyAssignment;
 use crate::constituent::{Constituent, Span};
 use crate::job::Job;
 use crate::name::{
     BackupName, Collection, Name, QuotaRuleName, SnapshotName, Surface, Target, VolumeName,
 };
+use crate::policy_assignment::PolicyAssignment;
 use crate::quota::{QuotaRule, Quotas};
 use crate::refusal::{Refusal, Status};
 use crate::timestamp::Stamp;

@@ -3,14 +3,14 @@
 //! Creations contain the whole resource; changes contain only the changed fields, and `None` for
 //! the others.
 
-use crate::assigned::Assign;
 use crate::constituent::Span;
 use crate::model::{
     BackupConfig, ExportRule, Extra, Labels, Performance, Period, Presentation, Protocol, QosType,
     Role, Share, SmbSetting,
 };
 use crate::name::{BackupName, Name, QuotaRuleName, SnapshotName, Target, VolumeName};
-use crate::named::{PolicyChange, PolicyName};
+use crate::policies::{PolicyChange, PolicyName};
+use crate::policy_assignment::Assign;
 use crate::quota::{NewQuotaRule, QuotaRuleChange};
 use crate::secret::Secret;
 use weir_relations::manager::{Preconditions, Verb};

@@ -11,10 +11,10 @@
 //! microseconds on the spot: the node is called, and a thread woken for it, only if there is a
 //! difference.
 
-use crate::assigned::Synchronous;
 use crate::backend::{Backend, BackendError, ExportSpec, Publication, call};
 use crate::model::{Pool, SecurityStyle, State, Volume};
 use crate::name::{Name, Surface, VolumeName};
+use crate::policy_assignment::Synchronous;
 use crate::record::Record;
 use crate::refusal::{Refusal, Status};
 use crate::rules::{exports, plan, smb};

@@ -10,7 +10,6 @@
 //! capacity. Pools are made as large as their volumes need. Every difference is reported
 //! ([`Rebuilt`]).
 
-use crate::assigned::PolicyAssignment;
 use crate::backend::{VolumeState, is_keyed};
 use crate::bootstrap;
 use crate::catalog::Catalog;
@@ -20,6 +19,7 @@ use crate::model::{
 };
 use crate::name::{LocationName, Name, SnapshotName, VolumeName};
 use crate::open_error::OpenError;
+use crate::policy_assignment::PolicyAssignment;
 use crate::record::Record;
 use crate::rules::{self, paths};
 use crate::store::Transaction;

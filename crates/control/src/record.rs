@@ -12,13 +12,13 @@
 //! only the catalog has it only records their existence ([`Record::lost`]), so that a rebuild can
 //! report them.
 
-use crate::assigned::Synchronous;
 use crate::constituent::Constituent;
 use crate::model::{
     Performance, PooledSettings, Presentation, Protocol, SecurityStyle, Share, SmbSetting,
     TieredSettings, Volume,
 };
 use crate::name::{Surface, VolumeName};
+use crate::policy_assignment::Synchronous;
 use crate::quota::Quotas;
 use crate::rules::trees;
 use crate::timestamp::Stamp;

@@ -23,7 +23,7 @@ use crate::model::{
     State, Volume,
 };
 use crate::name::{Name, VolumeName};
-use crate::named::NamedPolicy;
+use crate::policies::NamedPolicy;
 use crate::refusal::{Refusal, Status};
 use crate::timestamp::Stamp;
 use crate::view::View;

@@ -26,7 +26,7 @@ use weir_conn::{
 };
 use weir_vfs::throttle::HeldBytes;
 
-use super::connected::Present;
+use super::connections::Present;
 use super::event_loop::{Core, StallState, Watch, untaken};
 use super::ledger::{ConnectionMemory, MemoryLevel};
 use super::{Backend, Log};

@@ -29,8 +29,8 @@ use tokio::task::LocalSet;
 use weir_base::limits::net as limits;
 use weir_base::{Clock, Lsn};
 
-use super::connected::ConnectionRegistry;
 use super::connection::Conn;
+use super::connections::ConnectionRegistry;
 use super::ledger::{Account, ConnectionMemory, Ledger};
 use super::mail::{Mailbox, Message};
 use super::{Backend, Log, Services};

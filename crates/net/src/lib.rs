@@ -55,8 +55,8 @@
 //! - The number of connections is bounded by the memory and by the address; connections without an
 //!   export give way to clients.
 
-mod connected;
 mod connection;
+mod connections;
 mod datagram;
 mod event_loop;
 mod ledger;
@@ -79,8 +79,8 @@ use weir_base::Lsn;
 use weir_base::limits::net as limits;
 use weir_conn::{Arrival, Begin, ConnInfo, Framing, Outcome, Reply};
 
-pub use connected::ConnectionRegistry;
 pub use connection::kernel_tls;
+pub use connections::ConnectionRegistry;
 pub use datagram::datagrams;
 pub use event_loop::{AcceptedConnection, Cores, LoopSlot, Settings, Wakeups};
 pub use ledger::Ledger;

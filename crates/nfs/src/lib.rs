@@ -3,7 +3,6 @@
 //!
 //! Reading order: `xdr`, `rpc`, `service` (the way of a call), then the programs.
 
-mod bound;
 pub mod forward;
 pub mod groups;
 pub mod gss;
@@ -11,15 +10,16 @@ pub mod idmap;
 pub mod mount3;
 pub mod nlm;
 pub mod nsm;
+mod reply_bound;
 pub mod rpc;
 pub mod rquota;
 mod service;
 pub mod v3;
 pub mod v4;
 
-pub use bound::reply_bound;
+pub use reply_bound::reply_bound;
+pub use rpc::call_queue::OutgoingCall;
 pub use rpc::outcome::{Begin, Later, Outcome};
-pub use rpc::outgoing::OutgoingCall;
 pub use rpc::reply::ReplyBuf;
 pub use rpc::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM, RQUOTA_PROGRAM};
 pub use rpc::{operation, portmap, xdr};

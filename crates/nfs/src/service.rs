@@ -12,9 +12,10 @@ use crate::idmap::{Accounts, IdMap};
 use crate::mount3::{self, Mounts};
 use crate::nlm::{self, LockService};
 use crate::nsm;
+use crate::rpc::call_queue::{Outbox, OutgoingCall};
+use crate::rpc::deferred_calls::HeldCalls;
 use crate::rpc::drc::{Drc, ReplyLookup, Ticket};
 use crate::rpc::failure::Failure;
-use crate::rpc::held::HeldCalls;
 use crate::rpc::message::{
     AuthStat, Call, Credential, MOUNT_PROGRAM, Message, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM,
     RQUOTA_PROGRAM, Refusal,
@@ -22,7 +23,6 @@ use crate::rpc::message::{
 use crate::rpc::outcome::{
     Begin, HELD_OVERHEAD, Outcome, PATIENCE_NFS3, count_outcome, count_refusal, refusal, refuse,
 };
-use crate::rpc::outgoing::{Outbox, OutgoingCall};
 use crate::rpc::reply::ReplyBuf;
 use crate::rpc::xdr::Reader;
 use crate::rpc::{self, operation};

@@ -27,7 +27,7 @@
 //!
 //! One `Shaper` is one tree; trees share nothing, so each pool has its own, behind its own lock.
 
-mod bound;
+mod limit_time;
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ use crate::limits::{Direction, Limits, Metadata, Meters};
 use crate::meter::Nanos;
 use crate::queue::{Queue, QueuedRequest};
 
-pub use bound::{LEVELS, LimitDelays};
+pub use limit_time::{LEVELS, LimitDelays};
 
 /// An instant later than any other: never ready.
 const NEVER: Nanos = Nanos::MAX;

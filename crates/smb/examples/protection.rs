@@ -7,8 +7,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 use weir_smb::dialect::Dialect;
+use weir_smb::encryption::{Cipher, Nonces, Sealing};
 use weir_smb::keys::{Preauth, Signer, Signing};
-use weir_smb::sealing::{Cipher, Nonces, Sealing};
 
 /// Prints the time of the fastest of several runs of `call`.
 fn measure(name: &str, mut call: impl FnMut()) {

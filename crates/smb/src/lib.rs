@@ -29,7 +29,7 @@ mod context;
 mod info;
 mod open;
 mod ops;
-mod pending;
+mod pending_requests;
 mod pipes;
 mod proto;
 mod restore;
@@ -42,9 +42,9 @@ pub use conn::reply::Reply;
 pub use conn::server::{Config, Service, SessionInfo};
 pub use conn::{connection, operation};
 pub use open::leases::Mail;
-pub use proto::bound::reply_bound;
+pub use proto::reply_bound::reply_bound;
 pub use proto::{
-    compression, credits, dialect, header, keys, lz77, names, negotiate, sealing, status,
+    compression, credits, dialect, encryption, header, keys, lz77, names, negotiate, status,
 };
 pub use service::{Later, Outcome};
 

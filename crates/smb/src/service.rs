@@ -11,10 +11,10 @@ use crate::conn::server::{Service, SessionEndCause};
 use crate::context::run::Chain;
 use crate::open::channel::Channel;
 use crate::open::persistent::Persistent;
-use crate::pending::{self, PendingEntry};
+use crate::pending_requests::{self, PendingEntry};
 use crate::proto::compression::{self, COMPRESSED};
+use crate::proto::encryption::{self, TRANSFORM};
 use crate::proto::header::{HEADER, Header, PROTOCOL, SMB1, command, link};
-use crate::proto::sealing::{self, TRANSFORM};
 use crate::proto::status::Status;
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -106,7 +106,7 @@ impl Service {
             return false;
         };
         let session = match head.first_chunk::<4>() {
-            Some(&TRANSFORM) => sealing::session_of(head),
+            Some(&TRANSFORM) => encryption::session_of(head),
             // Its session may be in what is compressed.
             Some(&COMPRESSED) => {
                 return connection.has_users() && connection.compression().is_some();
@@ -210,9 +210,9 @@ impl Service {
         let connection = connection::get_or_create(conn);
         let (mut place, mut parked) = (None, None);
         if suspend.is_deliberate() {
-            let refusal = pending::refusal(&mut chain);
+            let refusal = pending_requests::refusal(&mut chain);
             let id = self.open_number();
-            let interim = pending::interim(&mut chain, id).map(|(header, interim)| {
+            let interim = pending_requests::interim(&mut chain, id).map(|(header, interim)| {
                 place = Some(PendingEntry::new(&connection.line, id, &header, &chain));
                 interim
             });
@@ -245,8 +245,8 @@ impl Service {
 /// Decrypts a message, and returns its channel with it. Any error ends the connection
 /// (§3.3.5.2.1.1).
 fn open(connection: &Connection, record: &[u8]) -> Result<(Vec<u8>, Rc<Channel>), &'static str> {
-    let session = sealing::session_of(record).ok();
-    let session = session.filter(|_| sealing::length_fits(record));
+    let session = encryption::session_of(record).ok();
+    let session = session.filter(|_| encryption::length_fits(record));
     let session = session.ok_or("a malformed encrypted message")?;
     let channel = connection.session(session);
     let channel = channel.ok_or("an encrypted message of no session")?;

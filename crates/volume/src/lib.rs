@@ -31,11 +31,11 @@ pub use lifecycle::content::ContentWalk;
 pub use lifecycle::difference::{Difference, Part};
 pub use lifecycle::engine::{Engine, EngineOptions};
 pub use lifecycle::mirror::{Mirror, Partial, Position, SnapshotHold};
-pub use lifecycle::outgoing::{BlockRef, DiffItem, SnapshotDiff};
 pub use lifecycle::receive::{Leads, Mark, Receive, leads, verify_tree_record};
 pub use lifecycle::recovery::RecoveryStats;
 pub use lifecycle::round::{Round, RoundEntry};
 pub use lifecycle::scrub::{ScrubFault, ScrubStats, ScrubWatch};
+pub use lifecycle::sending::{BlockRef, DiffItem, SnapshotDiff};
 pub use lifecycle::standby::{AdvanceWrite, Ahead, StandbyError};
 pub use lifecycle::state_hash::VolumeState;
 pub use ops::constituent::{ConstituentChange, ConstituentInode, TokenChange};
@@ -44,9 +44,9 @@ pub use ops::pin::Pin;
 pub use ops::side::SetHow;
 pub use ops::stream::Stream;
 pub use overlay::context::{EngineContext, Limits};
-pub use overlay::receiving::TransferHeader;
 pub use overlay::role::{State, Writers};
 pub use overlay::snapshots::Snapshot;
+pub use overlay::transfer_state::TransferHeader;
 pub use overlay::volume::Volume;
 pub use types::{
     AtEnd, Attr, Backpressure, Change, CreateHow, CreateOut, DirEntry, Done, FileKind, FsError,

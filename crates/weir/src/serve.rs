@@ -31,7 +31,7 @@ use crate::cli::Serve;
 use crate::cli::endpoint::ApiAddress;
 use crate::cluster_directory::Follower;
 use crate::control::conditions::{self, Finder};
-use crate::control::described::{self, Server};
+use crate::control::descriptions::{self, Server};
 use crate::control::plane::{self, ApiListener, Parts, Plane};
 use crate::protocols::rpcbind::Registration;
 use crate::serve::announce::{Paint, ServerFacts};
@@ -304,8 +304,8 @@ fn metrics(args: &Serve, storage: &storage::Storage, parts: &ServerParts) -> wei
     );
     Arc::new(move || {
         let (health, others) = (Arc::clone(&health), others.clone());
-        let connections = described::connections(&connected, &ports);
-        let certificates = described::certificates(&[
+        let connections = descriptions::connections(&connected, &ports);
+        let certificates = descriptions::certificates(&[
             ("api", api.get().map(PathBuf::as_path)),
             ("nfs", nfs.as_deref()),
         ]);
@@ -336,7 +336,7 @@ fn describe(
         engine: storage.engine(),
         control: plane.control(),
     };
-    described::begin(&storage.live(), storage.pair(), server);
+    descriptions::begin(&storage.live(), storage.pair(), server);
 }
 
 /// Starts what measures, and looks for conditions, once a second.

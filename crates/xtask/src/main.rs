@@ -8,17 +8,17 @@
 //! `tidy --write-lists` writes today's exceptions to `crates/xtask/lists`. `modules CRATE` prints
 //! the layers of a crate's modules.
 
-mod absorbed;
 mod circles;
 mod crates;
 mod documents;
 mod functions;
-mod held;
+mod invariant_index;
 mod layers;
 mod length;
 mod lists;
 mod modules;
 mod prose;
+mod silent_faults;
 mod source;
 mod words;
 
@@ -86,10 +86,10 @@ fn tidy(write_lists: bool) -> Result<()> {
     }
     let crates = crates::read(root, &files)?;
     faults.extend(exceptions(root, &crates, write_lists)?);
-    faults.extend(held::faults(root)?);
+    faults.extend(invariant_index::faults(root)?);
     faults.extend(tests_elsewhere(&files));
     faults.extend(length::faults(root, files.iter().copied())?);
-    faults.extend(absorbed::faults(root, files.iter().copied())?);
+    faults.extend(silent_faults::faults(root, files.iter().copied())?);
     faults.extend(words::faults(root, files.iter().copied())?);
     faults.extend(documents::faults(root, &files)?);
     if !faults.is_empty() {

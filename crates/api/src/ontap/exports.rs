@@ -6,7 +6,7 @@ use weir_ontap::fields::export::{Draft, RULES, Rule, RuleDraft, TABLE, inserted,
 use weir_ontap::storage::{ExportRule, NamedKind, PolicyBody, PolicyChange, StoragePolicy};
 
 use super::body::Fields;
-use super::named::{delete, edit, find, key, list_policies, made, rename, submit};
+use super::policy_common::{delete, edit, find, key, list_policies, made, rename, submit};
 use super::refusal::{HandlerResult, Refusal};
 use super::resource;
 use super::surface::{CallContext, Reply};

@@ -10,7 +10,7 @@
 //!
 //! - [`listing`]: GET with queries, fields, order, pages; [`body`]: what POST and PATCH carry;
 //!   [`resource`]: both by tables of fields; [`refusal`];
-//! - [`volumes`], [`snapshots`], [`svms`], [`named`] and [`exports`] (policies of volumes),
+//! - [`volumes`], [`snapshots`], [`svms`], [`policy_common`] and [`exports`] (policies of volumes),
 //!   [`relationships`], [`transfers`], [`policies`] (of replication), [`node`], [`network`],
 //!   [`services`], [`shares`], [`qtrees`]: the resources; [`absent`]: those that no server of this
 //!   kind has;
@@ -20,10 +20,10 @@ mod absent;
 mod body;
 mod exports;
 mod listing;
-mod named;
 mod network;
 mod node;
 mod policies;
+mod policy_common;
 mod private_cli;
 mod qtrees;
 mod refusal;
@@ -103,9 +103,11 @@ impl CallContext<'_> {
             (_, ["protocols", "nfs", "export-policies", rest @ ..]) => {
                 exports::list_or_change(self, verb, rest)
             }
-            (_, ["storage", "qos", "policies", rest @ ..]) => named::qos_policies(self, verb, rest),
+            (_, ["storage", "qos", "policies", rest @ ..]) => {
+                policy_common::qos_policies(self, verb, rest)
+            }
             (_, ["storage", "snapshot-policies", rest @ ..]) => {
-                named::snapshot_policies(self, verb, rest)
+                policy_common::snapshot_policies(self, verb, rest)
             }
             (Get, ["storage", "volumes"]) => volumes::list(self, false),
             (Get, ["storage", "volumes", _]) => volumes::list(self, true),

@@ -5,7 +5,7 @@ use super::{Catalog, CatalogError};
 use crate::model::{
     ActiveDirectory, Backup, BackupPolicy, BackupVault, Operation, Pool, Snapshot, Volume,
 };
-use crate::named::NamedPolicy;
+use crate::policies::NamedPolicy;
 use serde::de::DeserializeOwned;
 use sqlx::Row;
 use weir_relations::manager::{Edit, Table};

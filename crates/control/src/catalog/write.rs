@@ -12,7 +12,7 @@ use crate::model::{
     ActiveDirectory, Backup, BackupPolicy, BackupVault, Operation, Pool, Snapshot, Volume,
 };
 use crate::name::{BackupName, Collection, Name, SnapshotName, VolumeName};
-use crate::named::{NamedPolicy, PolicyName};
+use crate::policies::{NamedPolicy, PolicyName};
 use serde::Serialize;
 use sqlx::{Any, AnyConnection, Connection};
 use std::borrow::Cow;

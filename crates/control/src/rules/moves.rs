@@ -4,7 +4,7 @@ use super::{Inputs, names, smb, volume};
 use crate::levels::Follows;
 use crate::model::{Presentation, Protocol, QosType, Snapshot, State, Volume, VolumeMove};
 use crate::name::{Surface, VolumeName};
-use crate::named::NamedPolicy;
+use crate::policies::NamedPolicy;
 use crate::refusal::{Refusal, Status};
 use crate::timestamp::Stamp;
 use crate::view::View;

@@ -3,7 +3,7 @@
 use crate::model::{Extra, Labels};
 use crate::mutation::DescriptionChange;
 use crate::name::{LocationName, SnapshotName};
-use crate::named::{NamedKind, PolicyName};
+use crate::policies::{NamedKind, PolicyName};
 use crate::refusal::{Refusal, Status};
 use std::sync::Arc;
 

@@ -94,7 +94,7 @@ pub fn volume(view: &View, volume: &Volume, number: u64) -> Option<VolumePlan> {
     if level.is_some_and(|level| level.follows == Follows::Volume) {
         share(volume, &mut plan);
     }
-    super::named::lower(volume, &mut plan);
+    super::policies::lower(volume, &mut plan);
     Some(plan)
 }
 

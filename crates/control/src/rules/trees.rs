@@ -5,10 +5,10 @@
 //! by name. Without a policy of that name nobody is admitted, until a policy is given to the qtree:
 //! the volume's own would admit more clients than the qtree had.
 
-use super::named;
+use super::policies;
 use crate::job::Job;
 use crate::model::{TreeExport, Volume};
-use crate::named::{NamedKind, NamedPolicy};
+use crate::policies::{NamedKind, NamedPolicy};
 use crate::quota::QuotaSubject;
 use crate::refusal::{Refusal, Status};
 use crate::view::View;
@@ -20,7 +20,7 @@ use weir_relations::plan::TreePolicies;
 pub fn export_from_policy(policy: Option<&NamedPolicy>) -> TreeExport {
     TreeExport {
         policy: policy.map(|policy| policy.id),
-        rules: policy.and_then(named::rules_of),
+        rules: policy.and_then(policies::rules_of),
         unknown: None,
         copied: false,
     }
@@ -57,7 +57,7 @@ pub fn resolve(view: &View, project: &str, names: &TreePolicies) -> BTreeMap<u32
     let one = |name: &Option<String>| match name.as_deref() {
         None => closed(""),
         Some("") => export_from_policy(None),
-        Some(name) => match named::find(view, NamedKind::Export, project, name) {
+        Some(name) => match policies::find(view, NamedKind::Export, project, name) {
             Some(policy) => export_from_policy(Some(policy)),
             None => closed(name),
         },

@@ -1,8 +1,7 @@
 //! Rules for creating, changing, moving and deleting volumes of either surface.
 
-use super::named::{self, DirectSettings};
+use super::policies::{self, DirectSettings};
 use super::{active_directory, exports, names, paths, smb, tier, trees};
-use crate::assigned::PolicyAssignment;
 use crate::backend::{Capacity, VolumeSpec};
 use crate::bootstrap;
 use crate::figures::words::{count, decimal, gib, mibps};
@@ -15,6 +14,7 @@ use crate::model::{
 use crate::mutation::{NewVolume, VolumeChange};
 use crate::name::{Surface, VolumeName};
 use crate::policy;
+use crate::policy_assignment::PolicyAssignment;
 use crate::refusal::{Refusal, Status};
 use crate::timestamp::Stamp;
 use crate::view::View;
@@ -106,7 +106,7 @@ pub fn create(
     let given = DirectSettings::default();
     let of = (&*name.place.project, &PolicyAssignment::default());
     let pool = view.pool_of(&volume).map(|pool| &**pool);
-    let named = named::resolve_policies(view, pool, of, &new.assign, given)?;
+    let named = policies::resolve_policies(view, pool, of, &new.assign, given)?;
     if let (Some(_), Presentation::Netapp(pooled)) = (named.throughput, &mut volume.presentation) {
         pooled.throughput_mibps = named.throughput;
     }
@@ -221,7 +221,7 @@ pub fn update(
     };
     let of = (&*volume.name.place.project, &volume.assigned);
     let pool = view.pool_of(&next).map(|pool| &**pool);
-    let named = named::resolve_policies(view, pool, of, &change.assign, given)?;
+    let named = policies::resolve_policies(view, pool, of, &change.assign, given)?;
     let throughput = named.throughput.or(change.throughput_mibps);
     named.apply(view, &change.assign, &mut next)?;
     names::merge(&mut next.extra, change.extra.clone());

@@ -1,16 +1,16 @@
 //! Tests of the whole control plane, on a simulated node.
 
 mod agreement;
+mod catalog_loss;
 pub mod crash;
 mod domains;
 mod faults;
 mod flows;
 mod limits;
-mod lost;
 mod many;
 mod moves;
-mod named;
 mod paths;
+mod policies;
 mod postgres;
 mod quotas;
 mod random;
@@ -100,8 +100,8 @@ impl Bench {
     pub async fn rebuild(&mut self, seed: u64) {
         self.control.close().await;
         self.node.revive();
-        lost::remove(&self.url);
-        let options = lost::options(&self.url, &self.node, seed);
+        catalog_loss::remove(&self.url);
+        let options = catalog_loss::options(&self.url, &self.node, seed);
         Control::rebuild(options).await.unwrap();
         self.restart(seed).await;
     }

@@ -153,8 +153,8 @@ async fn a_rebuilt_catalog_closes_qtrees_whose_policies_are_lost() {
     bench.node.add_tree(&key, 8, "open");
     bench.control.close().await;
     bench.node.revive();
-    lost::remove(&bench.url);
-    let options = lost::options(&bench.url, &bench.node, 3);
+    catalog_loss::remove(&bench.url);
+    let options = catalog_loss::options(&bench.url, &bench.node, 3);
     let rebuilt = Control::rebuild(options).await.unwrap();
     let of_a = rebuilt.volumes.iter().find(|r| r.name == vol("a")).unwrap();
     assert_eq!(
@@ -176,8 +176,8 @@ async fn without_a_record_all_qtrees_are_closed() {
     bench.control.close().await;
     bench.node.annotate(&key, "");
     bench.node.revive();
-    lost::remove(&bench.url);
-    let options = lost::options(&bench.url, &bench.node, 3);
+    catalog_loss::remove(&bench.url);
+    let options = catalog_loss::options(&bench.url, &bench.node, 3);
     let rebuilt = Control::rebuild(options).await.unwrap();
     let made_up = rebuilt.volumes.iter().find(|r| r.made_up).unwrap();
     let lost = "export policy of qtree \"c\", which admits nobody now";

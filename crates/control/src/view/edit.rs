@@ -6,7 +6,7 @@ use crate::model::{
     ActiveDirectory, Backup, BackupPolicy, BackupVault, Operation, Pool, Snapshot, State, Volume,
 };
 use crate::name::{BackupName, Name, SnapshotName, Surface, VolumeName};
-use crate::named::{NamedPolicy, PolicyName};
+use crate::policies::{NamedPolicy, PolicyName};
 use std::sync::Arc;
 use weir_base::invariant;
 

@@ -15,7 +15,7 @@ use crate::model::{
 use crate::name::{
     BackupName, FILESTORE_VAULT, LocationName, Name, SnapshotName, Surface, Target, VolumeName,
 };
-use crate::named::{self, NamedPolicy, PolicyName};
+use crate::policies::{self, NamedPolicy, PolicyName};
 use rpds::RedBlackTreeMapSync;
 use std::net::IpAddr;
 use std::ops::Bound;
@@ -157,7 +157,7 @@ impl View {
             failed: Map::default(),
             moving: Map::default(),
             relations: Relations::default(),
-            policies: named::builtin()
+            policies: policies::builtin()
                 .into_iter()
                 .map(|policy| (policy.name.clone(), Arc::new(policy)))
                 .collect(),

@@ -4,7 +4,7 @@
 //! aggregate (`weir_vfs::grace`, `recorded`).
 
 use super::SERVICE;
-use super::recorded::{self, Entry, MAX_NAME, Monitor};
+use super::record_encoding::{self, Entry, MAX_NAME, Monitor};
 use crate::rpc;
 use crate::rpc::message::NSM_PROGRAM;
 use crate::rpc::xdr::Put;
@@ -132,7 +132,7 @@ impl Hosts {
             file_records: Vec::new(),
         };
         for (id, record) in records.list_records(SERVICE) {
-            match recorded::decode(&record) {
+            match record_encoding::decode(&record) {
                 Some(entry) => h.take(id, entry),
                 None => tracing::warn!(?record, "record of a lock holder not understood"),
             }
@@ -141,7 +141,7 @@ impl Hosts {
             0 => 1,
             old => (old | 1).wrapping_add(2),
         };
-        match records.set_at_start(SERVICE, h.state_record, &recorded::state(h.state)) {
+        match records.set_at_start(SERVICE, h.state_record, &record_encoding::state(h.state)) {
             Ok(id) => h.state_record = Some(id),
             Err(error) => {
                 tracing::error!(%error, "cannot record this start; clients may miss a later one");
@@ -205,7 +205,7 @@ impl Hosts {
             memory.shrink_to(0);
         }
         if let Some(id) = self.state_record {
-            let record = recorded::state(self.state);
+            let record = record_encoding::state(self.state);
             self.records.change_some_time(id, Some(&record));
         }
     }
@@ -255,20 +255,21 @@ impl Hosts {
                 }
             }
             let had: Vec<_> = had.into_iter().collect();
-            let had = had.chunks(recorded::MAX_FILES);
+            let had = had.chunks(record_encoding::MAX_FILES);
             records += had.len();
             if records > MAX_FILE_RECORDS {
                 return;
             }
             for files in had {
-                let record = recorded::files(address, files);
+                let record = record_encoding::files(address, files);
                 match self.records.add(SERVICE, &record) {
                     Ok((id, _)) => self.file_records.push(id),
                     Err(_) => return,
                 }
             }
             for host in at {
-                let record = recorded::listed(address, &host.name, &host.locals, host.shares);
+                let record =
+                    record_encoding::listed(address, &host.name, &host.locals, host.shares);
                 if self.records.replace(host.record, &record).is_err() {
                     return;
                 }
@@ -320,7 +321,7 @@ impl Hosts {
             let mut locals = host.locals.clone();
             let shares = shares || host.shares;
             if remember(&mut locals, local) || shares != host.shares {
-                let record = recorded::host(addr, name, &locals, shares);
+                let record = record_encoding::host(addr, name, &locals, shares);
                 host.lsn = self.records.replace(host.record, &record)?;
             }
             (host.locals, host.asked, host.state) = (locals, now, state);
@@ -370,7 +371,7 @@ impl Hosts {
     ) -> Result<RecoveringHost, volume::Stop> {
         let key = (addr, Arc::clone(name));
         let Some(old) = self.recovering.get(&key) else {
-            let record = recorded::host(addr, name, &[local], shares);
+            let record = record_encoding::host(addr, name, &[local], shares);
             let (record, lsn) = self.records.add(SERVICE, &record)?;
             return Ok(RecoveringHost {
                 locals: SmallVec::from_slice(&[local]),
@@ -387,7 +388,7 @@ impl Hosts {
             ..*old
         };
         if remember(&mut new.locals, local) || new.shares != old.shares || old.listed {
-            let changed = recorded::host(addr, name, &new.locals, new.shares);
+            let changed = record_encoding::host(addr, name, &new.locals, new.shares);
             new.lsn = self.records.replace(new.record, &changed)?;
         }
         self.recovering.remove(&key);
@@ -482,7 +483,7 @@ impl Hosts {
         if m.host.len() > MAX_NAME || (old.is_none() && self.monitors.len() >= MAX_MONITORS) {
             return false;
         }
-        let record = recorded::monitor(&m);
+        let record = record_encoding::monitor(&m);
         match old.and_then(|at| self.monitors.get_mut(at)) {
             Some(old) => {
                 let done = self.records.replace(old.1, &record).is_ok();

@@ -19,17 +19,17 @@
 //! every 30 s).
 
 mod hosts;
-mod recorded;
+mod record_encoding;
 mod serve;
 pub mod wire;
 
 pub(crate) use hosts::claimant;
-pub(crate) use recorded::Monitor;
+pub(crate) use record_encoding::Monitor;
 pub(crate) use serve::{Op, takes_identity};
 
 use crate::rpc;
+use crate::rpc::call_queue::{Outbox, OutgoingCall};
 use crate::rpc::message::{Message, NLM_PROGRAM};
-use crate::rpc::outgoing::{Outbox, OutgoingCall};
 use hosts::Hosts;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};

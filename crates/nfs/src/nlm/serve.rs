@@ -277,7 +277,7 @@ impl<'a> Op<'a> {
         client: &Client,
         asked: &ClaimRequest,
     ) -> Result<Result<(), Stat>, Suspend> {
-        if client.name.len() > super::recorded::MAX_NAME {
+        if client.name.len() > super::record_encoding::MAX_NAME {
             return Ok(Err(Stat::DeniedNoLocks));
         }
         let now = self.service.clock.monotonic();

@@ -32,11 +32,11 @@ use super::args::{
 };
 use super::backchannel::flag::CB_PATH_DOWN;
 use super::callback::Callback;
-use super::kept::Record;
+use super::client_records::Record;
+use super::connection_cache::ConnInfo;
 use super::offload::Offload;
 use super::protect::{MACHINE_MAY, MACHINE_MUST, MachineOps, Principal, Protect, is_protected};
 use super::reach::Reach;
-use super::remembered::ConnInfo;
 use super::session::{self, Session};
 use super::state::{DELEGATIONS, StateCounts, States};
 use super::status::Status;

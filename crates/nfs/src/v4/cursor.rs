@@ -3,11 +3,11 @@
 
 use super::args::{self, Args, Head};
 use super::client::Client;
-use super::copying::CopyProgress;
+use super::connection_cache::ConnInfo;
+use super::copy_progress::CopyProgress;
 use super::persistent::{RecoveredResults, Request};
 use super::pseudo::{self, Pseudo};
 use super::referral::Referral;
-use super::remembered::ConnInfo;
 use super::server::Nfs4;
 use super::session::Session;
 use super::slot::Results;

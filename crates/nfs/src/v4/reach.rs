@@ -10,7 +10,7 @@
 //! address once its old connections have ended, or its lease has expired. A principal that Kerberos
 //! has established is accepted from anywhere.
 
-use super::recorded::MAX_ADDRESSES;
+use super::record_encoding::MAX_ADDRESSES;
 use std::net::IpAddr;
 use weir_conn::{ConnInfo, Line};
 

@@ -2,8 +2,8 @@
 //! requests have to wait ([`weir_vfs::grace`]).
 //!
 //! **Time.** A claim that the client's record does not cover is recorded before it is acknowledged
-//! ([`Nfs4::record`]): by its file while the record has room ([`recorded::room`]), and then as
-//! "anywhere in the volume", which covers all further claims. So a client with many claims waits
+//! ([`Nfs4::record`]): by its file while the record has room ([`record_encoding::room`]), and then
+//! as "anywhere in the volume", which covers all further claims. So a client with many claims waits
 //! for few records. Regularly ([`TRIM`]), and at an orderly stop of the server, the record is
 //! narrowed to the client's present claims ([`Nfs4::narrow`]): again by file, in additional records
 //! if there are many.
@@ -13,9 +13,9 @@
 //! says "anywhere", then the lists are written, then its own record relies on them.
 
 use super::client::{Caller, Client, IN_USE, SERVICE};
-use super::kept::{More, Record, RecordContent};
+use super::client_records::{More, Record, RecordContent};
 use super::protect::Principal;
-use super::recorded::{self, MAX_ADDRESSES, MORE_FILES};
+use super::record_encoding::{self, MAX_ADDRESSES, MORE_FILES};
 use super::server::Nfs4;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -60,9 +60,9 @@ impl Nfs4 {
             addresses,
         };
         if let Some((file, kinds)) = claim.filter(|_| !kept.covers(claim)) {
-            kept.had.add(kinds, file, recorded::room(name));
+            kept.had.add(kinds, file, record_encoding::room(name));
         }
-        let encoded = || recorded::encode(name, &kept.had, &kept.addresses);
+        let encoded = || record_encoding::encode(name, &kept.had, &kept.addresses);
         let made = match id {
             // Durable since before the start.
             Some(id) if durable => Ok((id, Lsn(0))),
@@ -80,7 +80,7 @@ impl Nfs4 {
     pub(super) fn record_addresses(&self, client: &Client) {
         if let Some(Record { kept, .. }) = client.record.lock().as_mut() {
             kept.addresses = addresses(client, &kept.addresses);
-            let encoded = recorded::encode(&client.recorded, &kept.had, &kept.addresses);
+            let encoded = record_encoding::encode(&client.recorded, &kept.had, &kept.addresses);
             self.records.change_some_time(kept.id, Some(&encoded));
         }
     }
@@ -135,7 +135,7 @@ impl Nfs4 {
         let Some(record) = slot.as_mut() else {
             return;
         };
-        let room = recorded::room(&client.recorded) / 2;
+        let room = record_encoding::room(&client.recorded) / 2;
         let had = states.had(room);
         if had.is_empty() {
             let gone = slot.take();
@@ -161,7 +161,7 @@ impl Nfs4 {
         record: &mut Record,
         had: Had,
     ) -> Result<(), volume::Stop> {
-        let encoded = recorded::encode(&client.recorded, &had, &record.kept.addresses);
+        let encoded = record_encoding::encode(&client.recorded, &had, &record.kept.addresses);
         record.lsn = self.records.replace(record.kept.id, &encoded)?;
         record.kept.had = had;
         Ok(())
@@ -202,7 +202,7 @@ impl Nfs4 {
         let mut ids = Vec::new();
         let mut written = Ok(());
         for files in files.chunks(MORE_FILES) {
-            let encoded = recorded::encode_more(record.kept.id, files);
+            let encoded = record_encoding::encode_more(record.kept.id, files);
             let id = match free.next().copied() {
                 Some(id) => self.records.replace(id, &encoded).map(|_| id),
                 None => self.add_more(&encoded),
@@ -252,7 +252,10 @@ impl Nfs4 {
             return false;
         }
         let mut before = self.before.lock();
-        let Some(expected) = before.clients.get_mut(&recorded::name(self.owners, owner)) else {
+        let Some(expected) = before
+            .clients
+            .get_mut(&record_encoding::name(self.owners, owner))
+        else {
             return false;
         };
         let from = caller.conn.address();

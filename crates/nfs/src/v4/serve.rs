@@ -2,8 +2,8 @@
 
 use super::args::{self, Head};
 use super::compound::Ran;
+use super::connection_cache::ConnInfo;
 use super::cursor::{Cursor, Run, Unread};
-use super::remembered::ConnInfo;
 use super::server::Nfs4;
 use super::status::Status;
 use super::types::SessionId;

@@ -1,14 +1,14 @@
 //! State of the service: its clients, their records, and its queues.
 
-use super::blocked::BlockedLockQueue;
 use super::calls::Callbacks;
 use super::client::{Client, Registry, SERVICE};
-use super::kept::Before;
+use super::client_records::Before;
+use super::lock_waiters::BlockedLockQueue;
 use super::offload::Offloads;
 use super::persistent;
 use super::pseudo::Pseudo;
-use super::recalled::RecallTimes;
-use super::recorded;
+use super::recall_history::RecallTimes;
+use super::record_encoding;
 use super::referral::{self, Referral};
 use crate::idmap::IdMap;
 use crate::rpc::outcome::PATIENCE_NFS4;
@@ -105,7 +105,9 @@ impl Nfs4 {
             let sink: Weak<dyn Sink> = this.clone();
             p.vfs.claims.attach(SERVICE, sink);
             Nfs4 {
-                registry: Registry::new(budget, p.rng, move |owner| recorded::name(owners, owner)),
+                registry: Registry::new(budget, p.rng, move |owner| {
+                    record_encoding::name(owners, owner)
+                }),
                 vfs: p.vfs,
                 clock: p.clock,
                 records: p.records,

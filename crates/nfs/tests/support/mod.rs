@@ -475,7 +475,7 @@ pub struct Disks {
 }
 
 /// Returns the record of a host with an IPv4 address that has used these addresses of the server,
-/// and only locks. `nlm/recorded.rs` describes its form.
+/// and only locks. `nlm/record_encoding.rs` describes its form.
 pub fn host_record(address: &str, name: &[u8], locals: &[&str]) -> Vec<u8> {
     let octets = |address: &str| {
         let address: std::net::Ipv4Addr = address.parse().unwrap();

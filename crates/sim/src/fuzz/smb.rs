@@ -22,7 +22,7 @@ use weir_smb::dialect::Dialect;
 use weir_smb::header::{HEADER, PROTOCOL, command, flag, link};
 use weir_smb::keys::{Preauth, Signer, Signing};
 use weir_smb::negotiate::{self, Protection};
-use weir_smb::{Config, ConnInfo, Later, Outcome, Service, lz77, sealing};
+use weir_smb::{Config, ConnInfo, Later, Outcome, Service, encryption, lz77};
 use weir_vfs::grace::Records;
 use weir_vfs::{Export, Flavours, HandleKey, Identity, Rule, Share, Squash, Vfs};
 
@@ -73,17 +73,17 @@ fn header(input: &[u8]) {
             next => at += next as usize,
         }
     }
-    if sealing::length_fits(input) {
-        assert!(input.len() >= sealing::HEADER);
+    if encryption::length_fits(input) {
+        assert!(input.len() >= encryption::HEADER);
     }
-    let _ = sealing::session_of(input);
+    let _ = encryption::session_of(input);
 }
 
 fn header_seeds() -> Vec<Vec<u8>> {
     let mut seeds = seeds();
     seeds.truncate(8);
-    let keys = sealing::Sealing::new(
-        sealing::Cipher::Aes128Gcm,
+    let keys = encryption::Sealing::new(
+        encryption::Cipher::Aes128Gcm,
         Dialect::Smb311,
         &[1; 16],
         &Preauth::default(),
@@ -92,11 +92,11 @@ fn header_seeds() -> Vec<Vec<u8>> {
     let plain = seeds[0].clone();
     keys.seal(
         &mut sealed,
-        sealing::Nonces::new(0).next(),
+        encryption::Nonces::new(0).next(),
         7,
         std::iter::once(&plain[..]),
     );
-    assert!(sealing::length_fits(&sealed) && sealing::session_of(&sealed) == Ok(7));
+    assert!(encryption::length_fits(&sealed) && encryption::session_of(&sealed) == Ok(7));
     seeds.push(sealed);
     seeds
 }

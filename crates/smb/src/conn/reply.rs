@@ -8,9 +8,9 @@
 
 use crate::open::channel::Channel;
 use crate::proto::compression::{self, Algorithms};
+use crate::proto::encryption;
 use crate::proto::header::{HEADER, Header, flag};
 use crate::proto::keys::Signer;
-use crate::proto::sealing;
 use crate::proto::status::Status;
 use std::io::IoSlice;
 use std::rc::Rc;
@@ -158,7 +158,7 @@ impl Reply {
             Some(bytes) => (bytes, None),
             None => (&self.head, payload),
         };
-        let len = head.len() + data.map_or(0, |p| p.len) + sealing::HEADER;
+        let len = head.len() + data.map_or(0, |p| p.len) + encryption::HEADER;
         let data = data.into_iter().flat_map(|p| p.slices());
         let plain = std::iter::once(&head[MARK..]).chain(data);
         let mut bytes = Vec::with_capacity(len);

@@ -1,6 +1,6 @@
 //! Encoding of information about files (MS-FSCC §2.4) and file systems (§2.5).
 
-use crate::info::shown::NetworkOpenInfo;
+use crate::info::attributes::NetworkOpenInfo;
 use crate::open::session::{File, Open};
 use crate::proto::status::Status;
 use std::sync::atomic::Ordering;

@@ -5,10 +5,10 @@
 
 pub(crate) mod access;
 pub(crate) mod apple;
+pub(crate) mod attributes;
 pub(crate) mod change_notify;
 pub(crate) mod dir;
 pub(crate) mod ea;
 pub(crate) mod entry;
 pub(crate) mod previous;
 pub(crate) mod reparse;
-pub(crate) mod shown;

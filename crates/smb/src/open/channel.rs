@@ -7,8 +7,8 @@
 //! to the session, not to a channel.
 
 use crate::open::session::{Open, Session, Tree};
+use crate::proto::encryption::Nonces;
 use crate::proto::keys::Signer;
-use crate::proto::sealing::Nonces;
 use std::cell::RefCell;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;

@@ -9,8 +9,8 @@
 use crate::context::run::{CommandResult, Failure, Operand, Run};
 use crate::context::step::{ClaimedOpen, ResolvedFile, Step};
 use crate::info::access::{allowed, listed};
+use crate::info::attributes::{NetworkOpenInfo, ResponseContexts, put_response};
 use crate::info::entry::{self, attributes};
-use crate::info::shown::{NetworkOpenInfo, ResponseContexts, put_response};
 use crate::info::{apple, previous, reparse};
 use crate::open::durable;
 use crate::open::leases::{self, Hold};

@@ -5,8 +5,8 @@
 //! an open of the index of quotas, which is the name that programs open for this purpose.
 
 use crate::context::run::{CommandResult, Operand, Run};
+use crate::info::attributes::{NetworkOpenInfo, ResponseContexts, put_response};
 use crate::info::entry::attributes;
-use crate::info::shown::{NetworkOpenInfo, ResponseContexts, put_response};
 use crate::open::session::{Access, Kind, Open, Session, Tree};
 use crate::ops::request::{Disposition, Request};
 use crate::proto::mask;

@@ -9,7 +9,7 @@
 use crate::context::lock_wait::LockWait;
 use crate::context::run::{CommandResult, Failure, Run};
 use crate::context::step::{Step, UnlockedRanges};
-use crate::info::shown::NetworkOpenInfo;
+use crate::info::attributes::NetworkOpenInfo;
 use crate::open::session::{Access, ByteRangeLock, File, Kind, MAX_LOCKS, Open, Session};
 use crate::ops::streams::merged;
 use crate::proto::dialect::{Dialect, MAX_TRANSFER};

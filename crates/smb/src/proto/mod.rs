@@ -1,9 +1,9 @@
 //! The protocol's bytes: headers, dialects, signatures, encryption, compression, names.
 
-pub(crate) mod bound;
 pub mod compression;
 pub mod credits;
 pub mod dialect;
+pub mod encryption;
 pub(crate) mod filter;
 pub(crate) mod gmac;
 pub mod header;
@@ -12,6 +12,6 @@ pub mod lz77;
 pub(crate) mod mask;
 pub mod names;
 pub mod negotiate;
-pub mod sealing;
+pub(crate) mod reply_bound;
 pub(crate) mod security;
 pub mod status;

@@ -7,8 +7,8 @@
 
 use crate::proto::compression::Algorithms;
 use crate::proto::dialect::{Dialect, MAX_TRANSFER};
+use crate::proto::encryption::Cipher;
 use crate::proto::keys::Signing;
-use crate::proto::sealing::Cipher;
 use crate::proto::status::Status;
 use weir_auth::wire::{DecodeError, Put, Reader, filetime, part};
 use weir_base::Time;

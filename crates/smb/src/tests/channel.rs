@@ -1,10 +1,10 @@
 //! Encryption and sessions of several connections, with the client of [`crate::tests::service`].
 
 use crate::proto::dialect::Dialect;
+use crate::proto::encryption::Cipher;
 use crate::proto::header::{HEADER, command, flag};
 use crate::proto::keys::{Preauth, Signer, Signing};
 use crate::proto::negotiate::Protection;
-use crate::proto::sealing::Cipher;
 use crate::proto::status::Status;
 use crate::tests::service::*;
 use std::sync::Arc;
@@ -314,7 +314,7 @@ fn a_session_has_several_connections_and_outlives_all_but_the_last() {
             [Status::SUCCESS]
         );
         b.sealing = a.sealing.take();
-        (b.seals, b.nonces) = (true, crate::proto::sealing::Nonces::new(1));
+        (b.seals, b.nonces) = (true, crate::proto::encryption::Nonces::new(1));
         assert_eq!(
             statuses(&b.send_chain(false, &[read(&file, 0, 6)])),
             [Status::SUCCESS]

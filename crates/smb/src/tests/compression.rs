@@ -2,10 +2,10 @@
 
 use crate::proto::compression::{self, Algorithms, COMPRESSED};
 use crate::proto::dialect::Dialect;
+use crate::proto::encryption::{Cipher, TRANSFORM};
 use crate::proto::header::{HEADER, command};
 use crate::proto::lz77;
 use crate::proto::lz77::tests::{random, text};
-use crate::proto::sealing::{Cipher, TRANSFORM};
 use crate::proto::status::Status;
 use crate::service::Outcome;
 use crate::tests::service::*;

@@ -2,9 +2,9 @@
 //! are words.
 
 use crate::proto::dialect::Dialect;
+use crate::proto::encryption::{Cipher, Sealing};
 use crate::proto::header::command;
 use crate::proto::keys::{self, Preauth, Signer};
-use crate::proto::sealing::{Cipher, Sealing};
 use crate::proto::status::Status;
 use crate::tests::service::*;
 use std::future::Future;

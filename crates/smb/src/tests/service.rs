@@ -4,10 +4,10 @@
 use crate::conn::connection::ConnInfo;
 use crate::conn::server::{Config, Service};
 use crate::proto::dialect::Dialect;
+use crate::proto::encryption::{Cipher, Nonces, Sealing};
 use crate::proto::header::{HEADER, Header, PROTOCOL, command, flag};
 use crate::proto::keys::{Preauth, Signer, Signing};
 use crate::proto::negotiate::Protection;
-use crate::proto::sealing::{Cipher, Nonces, Sealing};
 use crate::proto::status::Status;
 use crate::service::Outcome;
 use proptest::prelude::*;

@@ -32,8 +32,8 @@ use parking_lot::{Condvar, Mutex};
 
 use super::error::LogError;
 use super::format::{FIXED_BLOCKS, Ring, encode_log_header};
+use super::log_state::LogState;
 use super::position::{LogId, LogPos};
-use super::shared::LogState;
 use crate::device::Device;
 use crate::error::{IoError, IoKind};
 use crate::frame::{Class, Frame, FramePool};

@@ -11,8 +11,8 @@ use weir_base::{BLOCK_SIZE, Lsn, invariant};
 use super::batch::Batch;
 use super::error::{LogError, LogPoisonError};
 use super::format::{HEAD, Head, MAX_META_BLOCKS};
+use super::log_state::LogState;
 use super::position::LogId;
-use super::shared::LogState;
 use crate::error::{IoError, IoKind};
 use crate::frame::{Class, Frame, FramePool};
 

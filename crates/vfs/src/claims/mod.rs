@@ -17,11 +17,11 @@
 //!
 //! **Advisory ranges** follow POSIX (fcntl): the locks of one owner on a file never conflict with
 //! each other; a new lock replaces what the owner had in its range; unlocking part of a range
-//! splits it. Mandatory ones stack (`file::stacked`). A request that may wait is queued in the
-//! order of arrival. When a range becomes free, the requests queued for it that no longer conflict
-//! are granted, in order, and their owners' services notified. A wait that would close a cycle of
-//! owners that wait for each other is refused, as far as a search of bounded length finds it
-//! (`graph`). SMB, which has no such search, stays outside of it.
+//! splits it. Mandatory ones stack (`file::mandatory_ranges`). A request that may wait is queued in
+//! the order of arrival. When a range becomes free, the requests queued for it that no longer
+//! conflict are granted, in order, and their owners' services notified. A wait that would close a
+//! cycle of owners that wait for each other is refused, as far as a search of bounded length finds
+//! it (`graph`). SMB, which has no such search, stays outside of it.
 //!
 //! **Parked** is a holder without an active client at the moment: a courteous NFSv4 client whose
 //! lease has run out, a durable SMB handle without connection. It keeps what it has until that
@@ -90,19 +90,19 @@
 //!   [`Claims::unpark_owner`]; a persistent one is not parked.
 
 mod caching;
-mod deleting;
+mod delete_on_close;
 mod file;
 mod graph;
 mod hints;
 mod ledger;
 mod map;
 mod opening;
-mod parking;
-mod revoking;
+mod parked_holders;
+mod revocation;
 pub mod rules;
 mod types;
 
-pub use deleting::DeleteMode;
+pub use delete_on_close::DeleteMode;
 pub use hints::ClaimsVersion;
 pub use ledger::{LITTLE, RESERVE};
 pub use rules::{Event, Kind, Style};
@@ -121,7 +121,7 @@ use graph::Graph;
 use hints::Hints;
 use ledger::{GRANT, Ledger, OPEN, PIECE, STACKED, WAITER};
 use map::HashMap;
-use parking::ParkedClients;
+use parked_holders::ParkedClients;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;

@@ -36,25 +36,25 @@ mod client;
 mod credit;
 mod domain;
 mod entry;
-mod held;
 mod last;
 mod lease;
 mod loop_shard;
 mod next;
-mod shared;
+mod shared_limits;
 mod slot;
 mod status;
 mod table;
 #[cfg(test)]
 mod tests;
+mod throttled_request;
 
 pub use charge::{Charge, Request};
 pub use client::ClientKey;
 pub use credit::{CreditLimits, HeldBytes, LentBytes};
-pub use held::LimitWait;
 pub use loop_shard::Alarm;
-pub use shared::SharedStatus;
+pub use shared_limits::SharedStatus;
 pub use status::{Binding, ClientStatus, Level, PoolStatus, VolumeStatus};
+pub use throttled_request::LimitWait;
 
 use arc_swap::ArcSwap;
 use credit::Credit;
@@ -64,7 +64,7 @@ use last::Last;
 use loop_shard::LoopShard;
 use next::Next;
 use parking_lot::Mutex;
-use shared::Provisioned;
+use shared_limits::Provisioned;
 use slot::Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -3,7 +3,7 @@
 use super::Throttle;
 use super::client::ClientKey;
 use super::entry::{Entry, Pool};
-use super::shared::SharedStatus;
+use super::shared_limits::SharedStatus;
 use std::sync::Arc;
 use weir_base::VolumeId;
 use weir_qos::{Limit, LimitDelays, Limits, Nanos, SharedPart, Usage};

@@ -18,7 +18,7 @@ mod dead;
 mod progress;
 mod repair;
 mod report;
-mod shared;
+mod shared_blocks;
 mod tree;
 mod usage;
 

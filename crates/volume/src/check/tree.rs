@@ -13,7 +13,7 @@ use weir_store::{BlockPtr, Frame, StoreError};
 
 use super::progress::Progress;
 use super::report::{Fault, Report};
-use super::shared::References;
+use super::shared_blocks::References;
 use super::usage::Counts;
 use crate::format::catalog::{self, AggregateRec, Job, SnapshotRec, VolumeRec};
 use crate::format::hash::{HashKey, VARIANTS, first_cookie, hash_of};

@@ -20,9 +20,9 @@ use crate::format::catalog::{self, Catalog, SnapshotRec, VolumeRec};
 use crate::format::usage::{self, Owners, Usages};
 use crate::overlay::delta::Delta;
 use crate::overlay::inode::Inode;
-use crate::overlay::receiving::TakenBatch;
 use crate::overlay::segments::Part;
 use crate::overlay::snapshots::{SealedSegment, SnapshotChanges, SnapshotProperties};
+use crate::overlay::transfer_state::TakenBatch;
 use crate::overlay::volume::{LiveVolume, Volume};
 
 /// A source of old nodes that retries failed reads.

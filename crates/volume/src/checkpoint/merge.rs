@@ -32,7 +32,7 @@ use crate::format::shared_runs::{CountedBlock, SharedRuns};
 use crate::format::usage::{self, Owners, Usages};
 use crate::overlay::delta::Delta;
 use crate::overlay::direct::LONGEST_WRITE;
-use crate::overlay::receiving::{Batch, ChangedWindow};
+use crate::overlay::transfer_state::{Batch, ChangedWindow};
 use crate::overlay::volume::Volume;
 
 mod count;

@@ -11,6 +11,6 @@ pub(crate) mod job;
 pub(crate) mod merge;
 pub(crate) mod orphans;
 pub(crate) mod publish;
-pub(crate) mod received;
 pub(crate) mod split;
 pub(crate) mod table;
+pub(crate) mod transfer;

@@ -9,8 +9,8 @@ use weir_store::tree::{Diff, TreeRoot};
 
 use crate::format::content::{ContentHash, RecordHasher};
 use crate::lifecycle::mirror::SnapshotHold;
-use crate::lifecycle::outgoing::Source;
 use crate::lifecycle::receive::Receive;
+use crate::lifecycle::sending::Source;
 use crate::overlay::inode::malformed;
 use crate::overlay::root::RootState;
 use crate::overlay::volume::{Live, Volume};

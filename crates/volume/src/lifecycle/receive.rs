@@ -38,7 +38,7 @@ use crate::format::side;
 use crate::lifecycle::mirror::Position;
 use crate::overlay::context::EngineContext;
 use crate::overlay::delta::Charge;
-use crate::overlay::receiving::{Batch, ChangedWindow, TransferHeader};
+use crate::overlay::transfer_state::{Batch, ChangedWindow, TransferHeader};
 use crate::overlay::volume::{LiveVolume, Volume};
 use crate::types::{Backpressure, FileKind, FsError, ReplacementKind, Stop};
 use weir_base::SnapshotIdentity;

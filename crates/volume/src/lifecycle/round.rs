@@ -41,7 +41,7 @@ use crate::format::reading::get;
 use crate::format::record::{DirentRef, InodeRec, SYMLINK_PIECE, Window, kind};
 use crate::format::step::{Step, VolumeStep};
 use crate::lifecycle::engine::Engine;
-use crate::lifecycle::outgoing::Source;
+use crate::lifecycle::sending::Source;
 use crate::overlay::root::RootState;
 use crate::overlay::snapshots::Snapshot;
 use crate::overlay::volume::{LiveVolume, Volume};

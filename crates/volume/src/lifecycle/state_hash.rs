@@ -10,7 +10,7 @@ use crate::format::content::{ContentHash, RecordHasher};
 use crate::format::mark::MarkId;
 use crate::format::record::{InodeRec, kind};
 use crate::lifecycle::engine::Engine;
-use crate::lifecycle::outgoing::Source;
+use crate::lifecycle::sending::Source;
 use crate::overlay::context::EngineContext;
 use crate::overlay::volume::Volume;
 use crate::types::FsError;

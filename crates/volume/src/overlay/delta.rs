@@ -57,7 +57,7 @@ pub(crate) struct Delta {
     pub(crate) new: bool,
     /// The inode was removed.
     pub(crate) dead: bool,
-    /// True if the inode had no name before the segment ([`crate::overlay::unlinked`]).
+    /// True if the inode had no name before the segment ([`crate::overlay::open_inodes`]).
     pub(crate) unlinked: bool,
     /// A link's new target; empty: the inode is no longer a link, and the tree's target is deleted.
     pub(crate) symlink: Option<Box<[u8]>>,

@@ -24,15 +24,15 @@ use crate::overlay::delta::{Charge, DELTA_BYTES, Delta};
 use crate::overlay::epoch_lock::OpGuard;
 use crate::overlay::file_delta::{PAGE_BYTES, Page, Put};
 use crate::overlay::inode::{Inode, Inodes, State as InodeState, malformed};
+use crate::overlay::open_inodes::UnlinkedInodes;
 use crate::overlay::quota::Quota;
-use crate::overlay::receiving::DestinationState;
 use crate::overlay::reservation::Reservation;
 use crate::overlay::role::{Ancestry, AtomicState, State, Writers};
 use crate::overlay::root::RootState;
 use crate::overlay::segments::Segments;
 use crate::overlay::snapshots::{Snaps, ViewRole};
 use crate::overlay::space::Space;
-use crate::overlay::unlinked::UnlinkedInodes;
+use crate::overlay::transfer_state::DestinationState;
 use crate::types::{Attr, Backpressure, FsError, LOCAL_BITS, Stop};
 
 /// A volume, or a view of a snapshot. See the crate's head for how operations run.

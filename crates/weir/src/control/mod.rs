@@ -5,7 +5,7 @@ pub mod certificate;
 pub mod condition_words;
 pub mod conditions;
 pub mod daemon_view;
-pub mod described;
+pub mod descriptions;
 pub mod instances;
 pub mod plane;
 pub mod soft_limits;

@@ -34,7 +34,7 @@ use crate::v4::backchannel::{Slot, back_sessions, flag, note_path, working};
 use crate::v4::callback::{CHANGE, CallState, Callback, Entry, WITH_TIMES, op};
 use crate::v4::calls::Call;
 use crate::v4::client::Client;
-use crate::v4::remembered::ConnInfo;
+use crate::v4::connection_cache::ConnInfo;
 use crate::v4::server::Nfs4;
 use crate::v4::session::Session;
 use crate::v4::types::{Bitmap, time};

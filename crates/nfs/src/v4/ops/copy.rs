@@ -11,7 +11,7 @@
 use super::read_write::Stated;
 use crate::rpc::xdr::Put;
 use crate::v4::args::Copy;
-use crate::v4::copying::{CopyProgress, MOST, Next};
+use crate::v4::copy_progress::{CopyProgress, MOST, Next};
 use crate::v4::cursor::{Fh, OperationResult, Run};
 use crate::v4::status::Status;
 use crate::v4::types::put_written;

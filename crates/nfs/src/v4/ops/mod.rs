@@ -1,12 +1,12 @@
 //! Operations of a COMPOUND. Each runs in the context of [`super::cursor`], and does not depend on
 //! the runner.
 
-mod blocked;
 mod callback;
 mod copy;
 mod deleg;
 mod dir;
 mod lock;
+mod lock_waiters;
 mod name;
 mod offload;
 mod open;

@@ -3,16 +3,16 @@
 
 pub(super) mod grants;
 pub(super) mod holder;
+pub(super) mod mandatory_ranges;
 pub(super) mod opens;
-pub(super) mod stacked;
 pub(super) mod tree;
 
 use super::map::HashSet;
 use super::types::{Lock, Modes, Owner, Range, Removal, Ticket};
 use grants::Grants;
 use holder::{ByOwner, Holder};
+use mandatory_ranges::Stacked;
 use opens::Opens;
-use stacked::Stacked;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tree::{HolderId, Tree, step};

@@ -1,9 +1,9 @@
 //! Locks that clients wait for: keeps a granted lock for its owner, and notifies the client. See
-//! [`crate::v4::blocked`].
+//! [`crate::v4::lock_waiters`].
 
-use crate::v4::blocked::BlockedLock;
 use crate::v4::callback::Callback;
 use crate::v4::client::Client;
+use crate::v4::lock_waiters::BlockedLock;
 use crate::v4::server::Nfs4;
 use crate::v4::state::Open;
 use std::sync::Arc;

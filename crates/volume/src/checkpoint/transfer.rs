@@ -2,7 +2,7 @@
 //! clients see the received data.
 
 use crate::format::catalog::MirrorRec;
-use crate::overlay::receiving::{Batch, DestinationState, TakenBatch};
+use crate::overlay::transfer_state::{Batch, DestinationState, TakenBatch};
 use crate::overlay::volume::LiveVolume;
 
 impl LiveVolume {

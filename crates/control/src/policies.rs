@@ -1,5 +1,5 @@
 //! Policies by name, as in ONTAP: export rules, maxima and snapshot schedules that belong to a
-//! project, and to which volumes refer. Their effects are in `rules::named`.
+//! project, and to which volumes refer. Their effects are in `rules::policies`.
 
 use crate::model::{ExportRule, Extra, Period};
 use serde::{Deserialize, Serialize};

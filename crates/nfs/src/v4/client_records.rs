@@ -1,6 +1,6 @@
 //! Records of clients in memory. See [`super::records`].
 
-use super::recorded::{self, Entry};
+use super::record_encoding::{self, Entry};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl Before {
         let mut more: HashMap<RecordId, More> = HashMap::new();
         let mut clients = HashMap::new();
         for (id, record) in records {
-            match recorded::decode(&record, owners) {
+            match record_encoding::decode(&record, owners) {
                 Some(Entry::Client(client)) => {
                     let kept = RecordContent {
                         id,

@@ -7,16 +7,16 @@
 //! volume directly ends its reference.
 
 use super::{exports, names, trees, volume};
-use crate::assigned::{Assign, Ceiling, PolicyAssignment, TreePolicy};
 use crate::figures::words;
 use crate::levels::{Follows, MIB};
 use crate::model::{ExportRule, Extra, Period, Pool, QosType, TreeExport, Volume};
 use crate::mutation::VolumeChange;
 use crate::name::VolumeName;
-use crate::named::{
+use crate::policies::{
     NamedKind, NamedPolicy, PolicyBody, PolicyChange, PolicyName, as_sent, described,
 };
 use crate::policy;
+use crate::policy_assignment::{Assign, Ceiling, PolicyAssignment, TreePolicy};
 use crate::refusal::{Refusal, Status};
 use crate::view::View;
 use serde_json::Value;
